@@ -125,30 +125,24 @@ static void print_summary(const struct mp_cluster *cluster, const char *path) {
 static int calibrate(const struct cli_call *call, struct mp_error *error) {
     (void)call;
     struct cli_machine machine;
-    struct mp_whole_file file;
-    struct mp_command command = {0};
-    struct mp_cluster *cluster = NULL;
+    MP_AUTO(whole_file) struct mp_whole_file file = {0};
+    MP_AUTO(command) struct mp_command command = {0};
+    MP_AUTO(cluster) struct mp_cluster *cluster = NULL;
     cli_machine_read(&machine);
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "where to? -o FILE names the cluster file to write");
     if (!given.ranks)
         given.ranks = machine.cores > 1 ? 2 : 1;
-    int code = mp_whole_file_open(&file, given.output, error);
-    if (!code && !file.partial)
-        code = mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
+    MP_TRY(mp_whole_file_open(&file, given.output, error));
+    if (!file.partial)
+        return mp_fail(error, MP_EINVAL, "%s is there and no file; a cluster can't take its place",
                        given.output);
-    if (!code)
-        code = create_command(file.partial, &command, error);
-    if (!code)
-        code = measure(&command, error);
-    if (!code)
-        code = mp_cluster_load(file.partial, &cluster, error);
-    code = mp_whole_file_close(&file, code, error);
-    if (!code && cluster)
-        print_summary(cluster, given.output);
-    mp_cluster_destroy(cluster);
-    mp_command_destroy(&command);
-    return code;
+    MP_TRY(create_command(file.partial, &command, error));
+    MP_TRY(measure(&command, error));
+    MP_TRY(mp_cluster_load(file.partial, &cluster, error));
+    MP_TRY(mp_whole_file_close(&file, MP_OK, error));
+    print_summary(cluster, given.output);
+    return MP_OK;
 }
 
 const struct cli_command cli_calibrate = {"calibrate", "measures this machine as a cluster",

@@ -138,7 +138,7 @@ int cli_open_database(const char *path, struct mp_store **store, struct mp_error
     struct mp_error first = {0};
     char others[512] = "";
     int code = mp_store_open_read_only(path, store, &first);
-    for (size_t i = 0; code == MP_ENOTFOUND && i < sizeof patterns / sizeof *patterns; i++)
+    for (size_t i = 0; code == MP_ENOTFOUND && i < MP_LENGTH(patterns); i++)
         add_found(patterns[i], others, sizeof others);
     return code ? mp_fail(error, code, "%s%s%s", first.text, *others ? "; there is: " : "", others)
                 : MP_OK;
@@ -229,7 +229,7 @@ void cli_leave_nothing_at_signals(void) {
     static const int ends[] = {SIGHUP, SIGINT, SIGTERM};
     struct sigaction action = {.sa_handler = end, .sa_flags = (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+    for (size_t i = 0; i < MP_LENGTH(ends); i++)
         if (!is_ignored(ends[i]))
             sigaction(ends[i], &action, NULL);
 }

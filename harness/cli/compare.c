@@ -68,19 +68,13 @@ static const struct cli_usage usage = {
 
 /* ---- naming sides ---- */
 
-static bool is_list_of_runs(const char *text) {
-    return *text && strspn(text, "0123456789,-") == strlen(text);
-}
-
 static int add_range(struct chosen *chosen, const char *all, long first, long last,
                      struct mp_error *error) {
     if (first < 1 || last < first || last - first >= RUNS_LIMIT ||
         chosen->runs + (last - first) >= RUNS_LIMIT)
         return mp_fail(error, MP_EINVAL, "%.100s: should be numbers of runs, like 1,3-5", all);
-    for (long run = first; run <= last; run++) {
-        MP_TRY(MP_GROW(chosen->run, chosen->runs, error));
-        chosen->run[chosen->runs++] = run;
-    }
+    for (long run = first; run <= last; run++)
+        MP_TRY(MP_APPEND(chosen->run, chosen->runs, error, run));
     return MP_OK;
 }
 
@@ -127,7 +121,8 @@ static int choose(const char *word, const char *database, struct chosen *chosen,
     chosen->runs_text = names_file ? (word[length] ? word + length + 1 : NULL) : word;
     if (!chosen->runs_text)
         return MP_OK;
-    if (is_list_of_runs(chosen->runs_text))
+    if (*chosen->runs_text &&
+        strspn(chosen->runs_text, "0123456789,-") == strlen(chosen->runs_text))
         return parse_runs(chosen, chosen->runs_text, error);
     chosen->suite_run = strdup(chosen->runs_text);
     return chosen->suite_run ? MP_OK : mp_fail(error, MP_ENOMEM, "no memory for a name");

@@ -248,7 +248,7 @@ static const struct check {
     {"nccl", check_nccl, NULL, "plug-in for NCCL 2.28 and newer: ",
      "no records of NCCL's collectives: ", STATE_NOTE, build_all},
     {"disk", check_disk, NULL, "", "", STATE_NOTE, "free some space before long suites"}};
-enum { CHECKS = sizeof checks / sizeof *checks };
+enum { CHECKS = MP_LENGTH(checks) };
 
 static void carry_out(const struct check *check, struct finding *finding) {
     struct mp_error error = {0};

@@ -183,11 +183,7 @@ static bool writes_results(void) {
 static int check_kind(struct mp_error *error) {
     static const char *const kinds[] = {"trace", "csv", "perfetto", "json"};
     const bool results = writes_results(), native = !strcmp(given.kind, "trace");
-    enum { KINDS = sizeof kinds / sizeof *kinds };
-    size_t known = 0;
-    while (known < KINDS && strcmp(kinds[known], given.kind) != 0)
-        known++;
-    if (known == KINDS)
+    if (!MP_ANY(i, MP_LENGTH(kinds), !strcmp(kinds[i], given.kind)))
         return mp_fail(error, MP_EINVAL,
                        "--as %.100s: trace, csv, perfetto and json can be written", given.kind);
     if (given.view && (strcmp(given.kind, "csv") != 0 || given.trace))

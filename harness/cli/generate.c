@@ -53,19 +53,6 @@ static void describe(const struct mp_generator *kind, char about[ABOUT_SIZE]) {
         mp_text_add(about, ABOUT_SIZE, "\n", "  %-9s  %s", kind->name, kind->title);
 }
 
-static int write_kind(const struct mp_generator *kind, const struct option_flags *own,
-                      const char *path, struct mp_error *error) {
-    struct mp_generate_options options;
-    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
-    int64_t blocks;
-    MP_TRY(set_options(kind, own, &options, error));
-    MP_TRY(mp_generate(kind, &options, &stream, error));
-    MP_TRY(cli_copy_trace(stream, path, NULL, &blocks, error));
-    fprintf(cli_beside(path), "%s: %lld blocks of %d ranks and %d experts\n", path,
-            (long long)blocks, options.ranks, options.experts);
-    return MP_OK;
-}
-
 static struct {
     const struct mp_generator *kind; /* NULL: none was named */
     const char *path;
@@ -99,7 +86,15 @@ static int generate(const struct cli_call *call, struct mp_error *error) {
         return mp_fail(error, MP_EINVAL, "the kind comes first; usage: %s", call->usage->synopsis);
     if (!given.path)
         return mp_fail(error, MP_EINVAL, "where to? -o FILE names the trace to write");
-    return write_kind(given.kind, &given.own, given.path, error);
+    struct mp_generate_options options;
+    MP_AUTO(stream) struct mp_trace_stream *stream = NULL;
+    int64_t blocks;
+    MP_TRY(set_options(given.kind, &given.own, &options, error));
+    MP_TRY(mp_generate(given.kind, &options, &stream, error));
+    MP_TRY(cli_copy_trace(stream, given.path, NULL, &blocks, error));
+    fprintf(cli_beside(given.path), "%s: %lld blocks of %d ranks and %d experts\n", given.path,
+            (long long)blocks, options.ranks, options.experts);
+    return MP_OK;
 }
 
 const struct cli_command cli_generate = {"generate", "computes a routing trace", generate,

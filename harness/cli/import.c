@@ -91,9 +91,8 @@ static int check_kind(const char *kind, struct mp_error *error) {
     for (int i = 0; mp_formats[i].name && count < KINDS_LIMIT; i++)
         known[count++] = mp_formats[i].name;
     known[count] = NULL;
-    for (int i = 0; i < count; i++)
-        if (!strcmp(kind, known[i]))
-            return MP_OK;
+    if (MP_ANY(i, count, !strcmp(kind, known[i])))
+        return MP_OK;
     return mp_fail(error, MP_EINVAL,
                    "--as %.64s: no kind is called so (moeperf import --help lists them)%s", kind,
                    mp_meant(kind, known).text);

@@ -38,25 +38,22 @@ static int list_kind(const struct mp_systems *systems, const char *kind, json_t 
     return MP_OK;
 }
 
-/* The own words of a ready-made file about itself.  Only its description is wanted, so a suite's
- * default text that is not there yet does not matter. */
-static int list_file(enum mp_ready_made kind, const char *name, json_t *rows,
-                     struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    MP_AUTO(yaml) struct mp_yaml *document = NULL;
-    MP_TRY(mp_path_file(kind, name, path, error));
-    MP_TRY(mp_yaml_load(path, &document, error));
-    const struct mp_yaml *description = mp_yaml_get(document, "description");
-    const char *title = description && description->text ? description->text : "";
-    return add_row(rows, json_pack("{s:s, s:s, s:s}", "name", name, "title", title, "path", path),
-                   error);
-}
-
 static int list_files(enum mp_ready_made kind, json_t *rows, struct mp_error *error) {
     MP_AUTO(names) char **names = NULL;
     MP_TRY(mp_path_names(kind, &names, error));
-    for (int i = 0; names[i]; i++)
-        MP_TRY(list_file(kind, names[i], rows, error));
+    for (int i = 0; names[i]; i++) {
+        /* The own words of a ready-made file about itself.  Only its description is wanted, so a
+         * suite's default text that is not there yet does not matter. */
+        char path[MP_PATH_SIZE];
+        MP_AUTO(yaml) struct mp_yaml *document = NULL;
+        MP_TRY(mp_path_file(kind, names[i], path, error));
+        MP_TRY(mp_yaml_load(path, &document, error));
+        const struct mp_yaml *description = mp_yaml_get(document, "description");
+        const char *title = description && description->text ? description->text : "";
+        MP_TRY(add_row(rows,
+                       json_pack("{s:s, s:s, s:s}", "name", names[i], "title", title, "path", path),
+                       error));
+    }
     return MP_OK;
 }
 
@@ -96,7 +93,7 @@ static const struct topic {
     bool of_files;
     enum mp_ready_made files;
 } topics[] = {EACH_TOPIC(TOPIC_ROW)};
-enum { TOPICS = sizeof topics / sizeof *topics };
+enum { TOPICS = MP_LENGTH(topics) };
 
 /* Under a system's title: where it comes from, and "replicates experts, drops routes". */
 static void print_system_lines(const json_t *row, int indent) {

@@ -13,7 +13,7 @@ static const struct cli_command *const commands[] = {
     &cli_run,     &cli_record,    &cli_list,   &cli_show,      &cli_report,  &cli_compare,
     &cli_history, &cli_import,    &cli_export, &cli_generate,  &cli_reshape, &cli_predict,
     &cli_place,   &cli_reproduce, &cli_cite,   &cli_calibrate, &cli_doctor};
-enum { COMMANDS = sizeof commands / sizeof *commands };
+enum { COMMANDS = MP_LENGTH(commands) };
 
 static void print_usage(FILE *stream) {
     fputs("usage: moeperf COMMAND [arguments]\n\n"

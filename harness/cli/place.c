@@ -89,10 +89,9 @@ static int set_system(const struct mp_systems *systems, struct mp_predict_job *j
 
 static bool is_set(const char *key) {
     const size_t length = strlen(key);
-    for (int i = 0; i < given.job.set.count; i++)
-        if (!strncmp(given.job.set.word[i], key, length) && given.job.set.word[i][length] == '=')
-            return true;
-    return false;
+    return MP_ANY(i, given.job.set.count,
+                  !strncmp(given.job.set.word[i], key, length) &&
+                      given.job.set.word[i][length] == '=');
 }
 
 enum { DECODED = 128, CACHED = 2048 }; /* sequences of a rank, and tokens of each */
@@ -215,17 +214,13 @@ static void print_rows(const struct row rows[], int count, FILE *out) {
     static const struct table_column head[] = {{"", .kind = TABLE_LEFT},
                                                {"contiguous", .kind = TABLE_RIGHT},
                                                {"placed", .kind = TABLE_RIGHT}};
-    struct table table;
-    struct mp_error error;
-    int row;
-    table_init(&table, head, 3);
-    for (int i = 0; i < count && !table_add(&table, &row, &error); i++) {
+    MP_AUTO(table) struct table table = table_of(head, 3);
+    for (int i = 0; i < count && !table_add(&table, NULL, NULL); i++) {
         table_set(&table, 0, "%s", rows[i].name);
         table_set_number(&table, 1, rows[i].before, rows[i].decimals);
         table_set_number(&table, 2, rows[i].after, rows[i].decimals);
     }
     table_print(&table, out);
-    table_free(&table);
 }
 
 static void print_worth(const struct answer *placed, FILE *out) {
@@ -244,7 +239,7 @@ static void print_worth(const struct answer *placed, FILE *out) {
         {"GB sent between nodes", 1e-9 * decision->before.traffic.between,
          1e-9 * decision->after.traffic.between, 4},
     };
-    print_rows(rows, sizeof rows / sizeof *rows, out);
+    print_rows(rows, MP_LENGTH(rows), out);
     fputc('\n', out);
 }
 
@@ -342,11 +337,8 @@ static void print_places(const struct mp_decide_place place[], int count, const 
                                         {"x mean", .kind = TABLE_RIGHT},
                                         {"% of\niterations", .kind = TABLE_RIGHT},
                                         {"longest\nrun", .kind = TABLE_RIGHT}};
-    struct table table;
-    struct mp_error error;
-    int row;
-    table_init(&table, head, 5);
-    for (int i = 0; i < count && !table_add(&table, &row, &error); i++) {
+    MP_AUTO(table) struct table table = table_of(head, 5);
+    for (int i = 0; i < count && !table_add(&table, NULL, NULL); i++) {
         const struct mp_decide_runs *runs = &place[i].runs;
         table_set_number(&table, 0, place[i].layer, 0);
         table_set_number(&table, 1, place[i].which, 0);
@@ -356,7 +348,6 @@ static void print_places(const struct mp_decide_place place[], int count, const 
     }
     if (count)
         table_print(&table, out);
-    table_free(&table);
     fputc('\n', out);
 }
 
@@ -413,19 +404,16 @@ static void print_lags(const struct answer *placed, FILE *out) {
                                         {"\nplaced", .kind = TABLE_RIGHT},
                                         {"imbalance taken\naway, %", .kind = TABLE_RIGHT},
                                         {"placements", .kind = TABLE_RIGHT}};
-    struct table table;
-    struct mp_error error;
-    int row;
     if (decision->lag[0].samples == 0) {
         table_paragraph(out, "Would a placement still fit when it arrives?  That can't be said: "
                              "there are no loads after one.\n");
         return;
     }
     table_paragraph(out, "Would a placement still fit when it arrives?");
-    table_init(&table, head, 5);
+    MP_AUTO(table) struct table table = table_of(head, 5);
     for (int i = 0; i < MP_DECIDE_LAGS; i++) {
         const struct mp_decide_lag *lag = &decision->lag[i];
-        if (!lag->samples || table_add(&table, &row, &error))
+        if (!lag->samples || table_add(&table, NULL, NULL))
             break;
         table_set_number(&table, 0, mp_decide_lags[i], 0);
         table_set_number(&table, 1, lag->before, 3);
@@ -434,7 +422,6 @@ static void print_lags(const struct answer *placed, FILE *out) {
         table_set_number(&table, 4, (double)lag->samples, 0);
     }
     table_print(&table, out);
-    table_free(&table);
     if (decision->interval > 0)
         table_paragraph(out, "%s places every %.1f iterations.",
                         placed->loads->job->file.system->name, decision->interval);
@@ -616,17 +603,6 @@ static int find_format(enum mp_place_format *format, struct mp_error *error) {
     return mp_fail(error, MP_EINVAL, "--as %.40s: should be json, sglang or vllm", given.kind);
 }
 
-static int print(const struct answer *placed, struct mp_error *error) {
-    FILE *out = given.output ? cli_beside(given.output) : stdout;
-    if (given.json)
-        return cli_print_json(pack_placed(placed), error);
-    if (given.decide)
-        print_decision(placed, out);
-    else
-        print_placement(placed, out);
-    return MP_OK;
-}
-
 static int place_with(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                       const char *mode, double share, enum mp_place_format format,
                       struct mp_error *error) {
@@ -641,7 +617,14 @@ static int place_with(const struct mp_predict_job *job, const struct mp_cluster 
     if (given.output)
         MP_TRY(mp_place_write(given.output, format, &decision.placed.after, loads.dense_layers,
                               made_by, error));
-    return print(&placed, error);
+    FILE *out = given.output ? cli_beside(given.output) : stdout;
+    if (given.json)
+        return cli_print_json(pack_placed(&placed), error);
+    if (given.decide)
+        print_decision(&placed, out);
+    else
+        print_placement(&placed, out);
+    return MP_OK;
 }
 
 static int place(const struct cli_call *call, struct mp_error *error) {

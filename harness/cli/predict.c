@@ -98,15 +98,6 @@ static const struct cli_usage usage = {
 
 /* ---- the suite that the command line means ---- */
 
-static int collect_settings(struct cli_job_settings *settings, struct mp_error *error) {
-    if ((given.page.html || given.page.figures) &&
-        (given.vary.count == 0 || given.format.kind == MP_REPORT_JSON))
-        return mp_fail(error, MP_EINVAL,
-                       "--html and --figures draw what --vary varies, without --json");
-    MP_TRY(mp_page_check(&given.page, error));
-    return cli_read_job_flags(&given.job, settings, error);
-}
-
 static int read_suite(const struct mp_systems *systems, const struct cli_settings *settings,
                       struct mp_suite *suite, struct mp_error *error) {
     char path[MP_PATH_SIZE];
@@ -390,7 +381,12 @@ static int predict(const struct cli_call *call, struct mp_error *error) {
         return cli_exchanges(error);
     for (int i = 0; i < given.vary.count; i++)
         MP_TRY(cli_axes_add(&axes, given.vary.word[i], error));
-    MP_TRY(collect_settings(&settings, error));
+    if ((given.page.html || given.page.figures) &&
+        (given.vary.count == 0 || given.format.kind == MP_REPORT_JSON))
+        return mp_fail(error, MP_EINVAL,
+                       "--html and --figures draw what --vary varies, without --json");
+    MP_TRY(mp_page_check(&given.page, error));
+    MP_TRY(cli_read_job_flags(&given.job, &settings, error));
     MP_TRY(given.suite ? read_suite(call->systems, &settings.all, &suite, error)
                        : cli_points_read(call->systems, &given.system, &settings.all, &points,
                                          &suite, error));

@@ -17,7 +17,7 @@ static const struct {
 } sizes[] = {{"1 KiB", 0x1p10},   {"4 KiB", 0x1p12}, {"16 KiB", 0x1p14}, {"64 KiB", 0x1p16},
              {"256 KiB", 0x1p18}, {"1 MiB", 0x1p20}, {"4 MiB", 0x1p22}};
 static const char *const usual_nodes[] = {"2", "4", "8", "16"};
-enum { SIZES = sizeof sizes / sizeof *sizes, NODES = sizeof usual_nodes / sizeof *usual_nodes };
+enum { SIZES = MP_LENGTH(sizes), NODES = MP_LENGTH(usual_nodes) };
 
 static struct {
     const char *cluster, *nodes;
@@ -88,21 +88,6 @@ static int compare_column(const char *path, int column, struct comparison *compa
     return MP_OK;
 }
 
-static int compare(struct comparison *comparison, struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    if (!given.cluster)
-        return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
-    MP_TRY(mp_path_file(MP_CLUSTERS, given.cluster, path, error));
-    comparison->name = given.cluster;
-    comparison->kinds = count_kinds();
-    comparison->columns = given.nodes ? 1 : NODES;
-    for (int column = 0; column < comparison->columns; column++) {
-        comparison->nodes[column] = given.nodes ? given.nodes : usual_nodes[column];
-        MP_TRY(compare_column(path, column, comparison, error));
-    }
-    return MP_OK;
-}
-
 /* The fastest; of equal ones the first. */
 static int winner(const struct comparison *comparison, int row, int column) {
     int best = 0;
@@ -137,12 +122,11 @@ static int print_table(const struct comparison *comparison, int kind, enum mp_re
                        struct mp_error *error) {
     struct table_column columns[NODES + 1] = {{"message", .kind = TABLE_RIGHT}};
     char header[NODES][64], title[96];
-    MP_AUTO(table) struct table table = {0};
     for (int c = 0; c < comparison->columns; c++) {
         snprintf(header[c], sizeof header[c], "%.40s nodes", comparison->nodes[c]);
         columns[c + 1] = (struct table_column){header[c], .kind = TABLE_RIGHT};
     }
-    table_init(&table, columns, comparison->columns + 1);
+    MP_AUTO(table) struct table table = table_of(columns, comparison->columns + 1);
     for (int row = 0; row < SIZES; row++) {
         MP_TRY(table_add(&table, NULL, error));
         table_set(&table, 0, "%s", sizes[row].label);
@@ -242,7 +226,17 @@ static int print_json(const struct comparison *comparison, struct mp_error *erro
 
 int cli_exchanges(struct mp_error *error) {
     static struct comparison comparison;
-    MP_TRY(compare(&comparison, error));
+    char path[MP_PATH_SIZE];
+    if (!given.cluster)
+        return mp_fail(error, MP_EINVAL, "--cluster: not given; moeperf list clusters names some");
+    MP_TRY(mp_path_file(MP_CLUSTERS, given.cluster, path, error));
+    comparison.name = given.cluster;
+    comparison.kinds = count_kinds();
+    comparison.columns = given.nodes ? 1 : NODES;
+    for (int column = 0; column < comparison.columns; column++) {
+        comparison.nodes[column] = given.nodes ? given.nodes : usual_nodes[column];
+        MP_TRY(compare_column(path, column, &comparison, error));
+    }
     if (given.page.html || given.page.figures)
         MP_TRY(write_html(&comparison, &given.page, error));
     return given.format.kind == MP_REPORT_JSON ? print_json(&comparison, error)

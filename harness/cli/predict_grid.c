@@ -147,7 +147,7 @@ int cli_standing_table(const struct cli_predictions *predictions, struct table *
     double *least, *shares;
     MP_TAKE(&arena, least, cli_axes_points(points->axes));
     MP_TAKE(&arena, shares, points->count);
-    table_init(table, columns, sizeof columns / sizeof *columns);
+    *table = table_of(columns, MP_LENGTH(columns));
     table->drops_empty = true;
     MP_TRY(mp_arena_check(&arena, error));
     find_least(predictions, least);
@@ -369,11 +369,10 @@ static int print_grid(const struct grids *grids, const struct mp_grid *grid,
                       struct mp_error *error) {
     struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, .kind = TABLE_LEFT}};
     char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
-    MP_AUTO(table) struct table table = {0};
     for (int c = 0; c < grid->columns; c++)
         columns[c + 1] =
             (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
-    table_init(&table, columns, grid->columns + 1);
+    MP_AUTO(table) struct table table = table_of(columns, grid->columns + 1);
     table.goes_on = true;
     for (int r = 0; r < grid->rows; r++) {
         MP_TRY(table_add(&table, NULL, error));
@@ -396,18 +395,12 @@ static const char STANDING_NOTE[] =
     "drop nothing and keep the gate, or within 1 % of that one.  vs: how many times as fast, "
     "geometric means.";
 
-static bool has_unbounded(const struct cli_predictions *predictions) {
-    for (int i = 0; i < predictions->count; i++)
-        if (!predictions->item[i].refusal && predictions->item[i].bound.iterations == 0)
-            return true;
-    return false;
-}
-
 static void print_standing(const struct table *table, const struct cli_predictions *predictions) {
     printf("\nOver all points:\n");
     table_print(table, stdout);
     table_paragraph(stdout, "%s", STANDING_NOTE);
-    if (has_unbounded(predictions))
+    if (MP_ANY(i, predictions->count,
+               !predictions->item[i].refusal && predictions->item[i].bound.iterations == 0))
         table_paragraph(stdout, "Where the bound would take more than a second or so it is not "
                                 "there; --bound works it out.");
 }

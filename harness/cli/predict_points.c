@@ -15,7 +15,7 @@
 static int check_key(const char *key, struct mp_error *error) {
     static const char *const others[] = {"options.", "predict.", "name",
                                          "system",   "change",   "ranks"}; /* and ranks-per-node */
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    for (size_t i = 0; i < MP_LENGTH(others); i++)
         if (!strncmp(key, others[i], strlen(others[i])))
             return mp_fail(error, MP_EINVAL,
                            "--vary %.80s: only a job's own options (moeperf show job), loads, "
@@ -88,10 +88,6 @@ static const char *name_point(const struct cli_axes *axes, int number, char *tex
     return text;
 }
 
-static bool is_of_cluster(const char *key) {
-    return !strcmp(key, "nodes") || !strncmp(key, "levels.", 7);
-}
-
 /* The point's values as settings of a job; words of the cluster are added to `change` (NULL: there
  * are no others). */
 struct axis_words {
@@ -106,7 +102,7 @@ static void write_words(const struct cli_axes *axes, int number, const char *cha
     words->count = 0;
     for (int a = 0; a < axes->count; a++) {
         const char *key = axes->axis[a].key, *value = cli_axes_value(axes, number, a);
-        if (!is_of_cluster(key)) {
+        if (strcmp(key, "nodes") != 0 && strncmp(key, "levels.", 7) != 0) { /* not the cluster's */
             snprintf(words->text[words->count++], SIZE, "%s=%s", key, value);
             continue;
         }
@@ -126,7 +122,7 @@ static void write_words(const struct cli_axes *axes, int number, const char *cha
  * one that does so on past loads and drops, FSSDP, and our own. */
 static const char *const usual_systems[] = {"ep",   "fastermoe", "smartmoe", "swiftmoe",
                                             "llep", "fssdp",     "nodewise"};
-enum { USUAL = sizeof usual_systems / sizeof *usual_systems };
+enum { USUAL = MP_LENGTH(usual_systems) };
 
 static const char SUITE[] = "predict"; /* what the database calls it */
 static const char OPTIONS[] = "options.";

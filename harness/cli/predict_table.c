@@ -146,7 +146,7 @@ static const struct table_column columns[] = {
     {NULL, TABLE_MS, NULL, "bound_ms_mean", .at = ROW(item.bound.seconds_mean)},
     {NULL, TABLE_MS, NULL, "bound_ms", .at = ROW(item.bound.seconds_median)},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+enum { COLUMNS = MP_LENGTH(columns) };
 
 static struct row row_of(const struct cli_predictions *predictions,
                          const struct cli_prediction *item) {
@@ -271,32 +271,29 @@ static void print_notes(const struct cli_predictions *predictions, int first) {
 /* The table of all jobs under the conditions of `first`. */
 static int print_table(const struct cli_predictions *predictions, int first,
                        enum mp_report_format format, struct mp_error *error) {
-    struct table table;
-    int code = MP_OK;
-    table_init(&table, columns, COLUMNS);
+    MP_AUTO(table) struct table table = table_of(columns, COLUMNS);
     table.drops_empty = true;
-    for (int i = first; i < predictions->count && !code; i++)
+    for (int i = first; i < predictions->count; i++)
         if (cli_predictions_comparable(&predictions->item[first], &predictions->item[i]))
-            code = add_row(predictions, &predictions->item[i], &table, error);
+            MP_TRY(add_row(predictions, &predictions->item[i], &table, error));
     const struct cli_prediction *like = predicted_like(predictions, first);
     bool bounded = like->bound.iterations > 0;
     const struct row bound = row_of_bound(like);
-    if (!code && bounded)
-        code = table_fill(&table, &bound, 1, sizeof bound, error);
-    if (!code && format != MP_REPORT_TEXT) {
+    if (bounded)
+        MP_TRY(table_fill(&table, &bound, 1, sizeof bound, error));
+    if (format != MP_REPORT_TEXT) {
         char title[2 * MP_TEXT_SIZE], loads[MP_TEXT_SIZE + 16];
         snprintf(title, sizeof title, "%s: %.2000s", like->job->cluster,
                  mp_predict_job_workload(like->job, loads, sizeof loads));
         table_write(&table, format, title, stdout);
-    } else if (!code) {
+    } else {
         print_heading(like, stdout);
         table_print(&table, stdout);
         if (bounded)
             table_paragraph(stdout, "%s", BOUND_NOTE);
         print_notes(predictions, first);
     }
-    table_free(&table);
-    return code;
+    return MP_OK;
 }
 
 static int print_tables(const struct cli_predictions *predictions, enum mp_report_format format,

@@ -123,7 +123,7 @@ static void pass_on(int signal, siginfo_t *origin, void *context) {
 }
 
 static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-enum { PASSED = sizeof passed / sizeof *passed };
+enum { PASSED = MP_LENGTH(passed) };
 
 /* Says why there is no program; its exit status. */
 static int say_no_program(const char *name) {
@@ -271,20 +271,14 @@ static int add_parts(struct mp_store *store, struct mp_record_run run, struct mp
     return code;
 }
 
-/* What other hosts left in folders of the same names comes to here. */
-static int gather(struct mp_error *error) {
-    MP_AUTO(hosts) struct mp_hosts hosts = {0};
-    MP_TRY(mp_hosts_read(given.hosts, given.copy, &hosts, error));
-    for (int i = 0; i < given.from.count; i++)
-        MP_TRY(mp_hosts_gather(&hosts, given.from.word[i], error));
-    return MP_OK;
-}
-
 /* Spools of an earlier recording; they stay where they are. */
 static int add_earlier(struct mp_record_run *run, struct mp_error *error) {
     MP_AUTO(store) struct mp_store *store = NULL;
     run->keep_spools = run->is_earlier = true;
-    MP_TRY(gather(error));
+    MP_AUTO(hosts) struct mp_hosts hosts = {0};
+    MP_TRY(mp_hosts_read(given.hosts, given.copy, &hosts, error));
+    for (int i = 0; i < given.from.count; i++)
+        MP_TRY(mp_hosts_gather(&hosts, given.from.word[i], error));
     MP_TRY(cli_create_database(given.database, &store, error));
     return given.from.count == 1 && mp_parts_has_spool(run->spools)
                ? mp_record_keep(store, run, stderr, error)

@@ -34,16 +34,6 @@ static int read_job(struct cli_recording_flags *flags, const struct mp_systems *
     return MP_OK;
 }
 
-static int load_rules(const struct cli_words *name, struct mp_rules *rules,
-                      struct mp_error *error) {
-    char path[MP_PATH_SIZE];
-    for (int i = 0; i < name->count; i++) {
-        MP_TRY(mp_path_file(MP_RULES, name->word[i], path, error));
-        MP_TRY(mp_rules_load(path, rules, error));
-    }
-    return name->count > 0 ? MP_OK : mp_rules_load_ready(rules, error);
-}
-
 int cli_read_recording_flags(struct cli_recording_flags *flags, const char *database,
                              const struct mp_systems *systems, struct mp_error *error) {
     const struct mp_record_loads_source *loads = &flags->run.loads;
@@ -53,7 +43,12 @@ int cli_read_recording_flags(struct cli_recording_flags *flags, const char *data
                        loads->experts ? "--experts" : "--loads-as");
     if (flags->job)
         MP_TRY(read_job(flags, systems, error));
-    MP_TRY(load_rules(&flags->rules, &flags->loaded, error));
+    char path[MP_PATH_SIZE];
+    for (int i = 0; i < flags->rules.count; i++) {
+        MP_TRY(mp_path_file(MP_RULES, flags->rules.word[i], path, error));
+        MP_TRY(mp_rules_load(path, &flags->loaded, error));
+    }
+    MP_TRY(flags->rules.count > 0 ? MP_OK : mp_rules_load_ready(&flags->loaded, error));
     snprintf(flags->suggested, MP_PATH_SIZE, "%s%s", flags->suggest ? flags->suggest : database,
              flags->suggest ? "" : ".rules.yaml");
     if (!access(flags->suggested, F_OK)) /* of an earlier recording, edited perhaps */
@@ -96,6 +91,6 @@ void cli_add_recording_flags(struct cli_recording_flags *flags, const char *syst
                                    {"--loads-as", run->loads.kind},
                                    {"--experts", *experts ? experts : NULL},
                                    {"--job", flags->job}};
-    for (size_t i = 0; i < sizeof said / sizeof *said; i++)
+    for (size_t i = 0; i < MP_LENGTH(said); i++)
         cli_add_word(flags, said[i][0], said[i][1]);
 }

@@ -166,16 +166,6 @@ static int read_database(struct measurements *all, const char *path, struct mp_e
                                 path, path);
 }
 
-static int collect_measurements(struct measurements *all,
-                                const struct mp_reproduction *reproduction,
-                                struct mp_error *error) {
-    for (int i = 0; i < given.iterations.count; i++)
-        MP_TRY(read_flag(all, reproduction, given.iterations.word[i], error));
-    if (given.measured)
-        MP_TRY(read_database(all, given.measured, error));
-    return MP_OK;
-}
-
 /* ---- running ---- */
 
 struct watch {
@@ -237,18 +227,6 @@ static bool draw_sets(void *context, int done, int all) {
     return draw(context, done, all, "sets of unknowns");
 }
 
-static int keep_inference(const struct mp_inference *inference, int64_t seed,
-                          struct mp_error *error) {
-    char command[MP_PATH_SIZE];
-    int code = MP_OK;
-    if (is_drawn())
-        code = cli_draw_inference(inference, &given.page, error);
-    snprintf(command, sizeof command,
-             "moeperf reproduce %s --infer --budget %lld --seed %lld --write",
-             inference->reproduction->name, (long long)inference->predictions, (long long)seed);
-    return code || !given.write ? code : mp_infer_write(inference, command, error);
-}
-
 static int infer_and_print(struct mp_reproduction *reproduction,
                            const struct mp_reproduce_settings *reproduce, struct mp_error *error) {
     MP_AUTO(inference) struct mp_inference *inference = NULL;
@@ -271,7 +249,13 @@ static int infer_and_print(struct mp_reproduction *reproduction,
     mp_progress_end(&watch->progress);
     MP_TRY(code);
     MP_TRY(cli_print_inference(inference, given.format.kind, error));
-    return keep_inference(inference, seed, error);
+    char command[MP_PATH_SIZE];
+    if (is_drawn())
+        MP_TRY(cli_draw_inference(inference, &given.page, error));
+    snprintf(command, sizeof command,
+             "moeperf reproduce %s --infer --budget %lld --seed %lld --write",
+             inference->reproduction->name, (long long)inference->predictions, (long long)seed);
+    return given.write ? mp_infer_write(inference, command, error) : MP_OK;
 }
 
 /* ---- both ---- */
@@ -281,7 +265,10 @@ static int predict_and_print(struct mp_reproduction *reproduction, const struct 
     struct measurements measured = {.count = 0};
     struct watch watch = {.signals = cli_count_signals(), .started = mp_seconds_now()};
     mp_progress_begin(&watch.progress, stderr);
-    MP_TRY(collect_measurements(&measured, reproduction, error));
+    for (int i = 0; i < given.iterations.count; i++)
+        MP_TRY(read_flag(&measured, reproduction, given.iterations.word[i], error));
+    if (given.measured)
+        MP_TRY(read_database(&measured, given.measured, error));
     struct mp_reproduce_settings settings = {.systems = systems,
                                              .set = given.set.word,
                                              .sets = given.set.count,

@@ -52,7 +52,7 @@ static void format_range(const struct mp_reproduce_unknown *unknown, char text[1
 }
 
 static int fill_rows(const struct mp_inference *all, struct table *table, struct mp_error *error) {
-    table_init(table, cli_line_columns, CLI_INFERRED_COLUMNS);
+    *table = table_of(cli_line_columns, CLI_INFERRED_COLUMNS);
     for (int i = 0; i < all->lines; i++) {
         struct cli_line row = cli_line_of(all->line, i);
         row.use = uses[row.line->row->use];
@@ -78,7 +78,7 @@ static int fill_unknowns(const struct mp_inference *all, struct table *table,
         {"nearly as good", TABLE_ARRAY, NULL, "nearly_as_good", .at = UNKNOWN(near)},
         {.key = "why", .at = UNKNOWN(why)},
     };
-    table_init(table, columns, sizeof columns / sizeof *columns);
+    *table = table_of(columns, MP_LENGTH(columns));
     for (int u = 0; u < all->reproduction->unknowns; u++) {
         const struct mp_reproduce_unknown *unknown = &all->reproduction->unknown[u];
         struct unknown row = {unknown->key, unknown->why, all->set[all->best].value[u], "", ""};
@@ -136,20 +136,16 @@ static void print_sentences(json_t *sentences) {
     json_decref(sentences);
 }
 
-static void print_reasons(const struct mp_reproduction *reproduction) {
-    puts("\nunknown because:");
-    for (int u = 0; u < reproduction->unknowns; u++)
-        table_paragraph(stdout, "- %s: %s", reproduction->unknown[u].key,
-                        reproduction->unknown[u].why);
-}
-
 static void print_text(const struct mp_inference *all, const struct table *rows,
                        const struct table *unknowns) {
     printf("%s: %s\n\n", all->reproduction->name, all->reproduction->description);
     table_print(rows, stdout);
     print_summary(all);
     table_print(unknowns, stdout);
-    print_reasons(all->reproduction);
+    puts("\nunknown because:");
+    for (int u = 0; u < all->reproduction->unknowns; u++)
+        table_paragraph(stdout, "- %s: %s", all->reproduction->unknown[u].key,
+                        all->reproduction->unknown[u].why);
     puts("\nwhat no set explains:");
     print_sentences(mp_infer_contradictions(all));
     puts("\nwhy each row outside is so:");
@@ -269,10 +265,8 @@ static int write_sentences(const struct mp_inference *all, char **text, struct m
 int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                           const struct mp_page_output *output, struct mp_error *error) {
     char title[128];
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    struct mp_interval *row;
-    MP_TAKE(&arena, row, reproduction->lines + 1);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_AUTO(memory) struct mp_interval *row = NULL;
+    MP_TRY(MP_NEW(row, reproduction->lines + 1, error));
     for (int i = 0; i < reproduction->lines; i++)
         fill_line(&reproduction->line[i], "predicted", &row[i]);
     snprintf(title, sizeof title, "%.80s: published and predicted", reproduction->name);
@@ -289,9 +283,8 @@ int cli_draw_inference(const struct mp_inference *all, const struct mp_page_outp
     const struct mp_infer_counts fitted = count_best(all, MP_USE_FIT),
                                  held_out = count_best(all, MP_USE_SCORE);
     const int unknowns = all->reproduction->unknowns;
-    MP_AUTO(arena) struct mp_arena arena = {0};
     MP_AUTO(text) char *sentences = NULL;
-    struct mp_interval *row;
+    MP_AUTO(memory) struct mp_interval *row = NULL;
     char about[512], title[128];
     snprintf(about, sizeof about,
              "%.200s\nFitted: %d of %d inside. Held out: %d of %d inside. %d sets, %lld "
@@ -299,8 +292,7 @@ int cli_draw_inference(const struct mp_inference *all, const struct mp_page_outp
              all->reproduction->description, fitted.inside, fitted.all, held_out.inside,
              held_out.all, all->sets, (long long)all->predictions);
     snprintf(title, sizeof title, "%.80s: which assumptions explain it", all->reproduction->name);
-    MP_TAKE(&arena, row, all->lines + unknowns);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(MP_NEW(row, all->lines + unknowns, error));
     MP_TRY(write_sentences(all, &sentences, error));
     for (int i = 0; i < all->lines; i++)
         fill_row(all, i, &row[i]);

@@ -125,16 +125,6 @@ struct cli_line cli_line_of(const struct mp_reproduced lines[], int i) {
     };
 }
 
-static int fill_lines(const struct mp_reproduction *all, struct table *table,
-                      struct mp_error *error) {
-    table_init(table, cli_line_columns, CLI_LINE_COLUMNS);
-    for (int i = 0; i < all->lines; i++) {
-        const struct cli_line line = cli_line_of(all->line, i);
-        MP_TRY(table_fill(table, &line, 1, sizeof line, error));
-    }
-    return MP_OK;
-}
-
 /* Sentences under the table: what each row is, what the marks mean. */
 static void explain_rows(const struct mp_reproduction *all) {
     puts("");
@@ -174,15 +164,6 @@ static void explain_marks(const struct mp_reproduction *all) {
         table_paragraph(stdout, "*: by prediction one of the jobs does not fit into memory.");
 }
 
-static void explain_missing(const struct mp_reproduction *all) {
-    char name[2 * MP_REPRODUCE_LABEL];
-    for (int i = 0; i < all->lines; i++) {
-        mp_reproduced_name(&all->line[i], name);
-        if (isnan(all->line[i].value))
-            table_paragraph(stdout, "%s: %s.", name, all->line[i].missing);
-    }
-}
-
 static void print_assumption(void *context, const char *text) {
     (void)context;
     table_paragraph(stdout, "- %s", text);
@@ -204,16 +185,6 @@ static int print_machine_assumptions(const struct mp_reproduction *all,
         mp_predict_job_destroy(&job);
     }
     return code;
-}
-
-static void print_batches(const struct mp_reproduction *all) {
-    for (int i = 0; all->largest_batch && i < all->machines.count * all->models.count; i++)
-        if (all->batch[i])
-            table_paragraph(stdout, "- %s, %s: %d sequence%s per rank, the most that fit%s",
-                            all->machines.part[i / all->models.count].name,
-                            all->models.part[i % all->models.count].name, all->batch[i],
-                            all->batch[i] == 1 ? "" : "s",
-                            all->batch[i] == MP_REPRODUCE_BATCH ? " or more" : "");
 }
 
 /* What is inferred, and by which command; without one it stands in the middle of its range. */
@@ -238,7 +209,13 @@ static void print_assumptions(const struct mp_reproduction *all) {
     puts("\nassumed, the same for every row:");
     for (int i = 0; i < all->assumptions; i++)
         table_paragraph(stdout, "- %s (%s)", all->assumption[i].what, all->assumption[i].because);
-    print_batches(all);
+    for (int i = 0; all->largest_batch && i < all->machines.count * all->models.count; i++)
+        if (all->batch[i])
+            table_paragraph(stdout, "- %s, %s: %d sequence%s per rank, the most that fit%s",
+                            all->machines.part[i / all->models.count].name,
+                            all->models.part[i % all->models.count].name, all->batch[i],
+                            all->batch[i] == 1 ? "" : "s",
+                            all->batch[i] == MP_REPRODUCE_BATCH ? " or more" : "");
     print_values(all);
     puts("\nnot reproduced:");
     for (int i = 0; i < all->left_outs; i++)
@@ -276,7 +253,7 @@ static int fill_details(const struct mp_reproduction *all, struct table *table,
                         struct mp_error *error) {
     int pairs = all->models.count * all->jobs.count, code = MP_OK;
     char name[3 * MP_REPRODUCE_LABEL];
-    table_init(table, detail_columns, sizeof detail_columns / sizeof *detail_columns);
+    *table = table_of(detail_columns, MP_LENGTH(detail_columns));
     table->drops_empty = table->lines_first = true;
     for (int i = 0; !code && i < all->machines.count * pairs; i++) {
         struct detail row = {name, all->cell[i]};
@@ -289,15 +266,6 @@ static int fill_details(const struct mp_reproduction *all, struct table *table,
         code = table_fill(table, &row, 1, sizeof row, error);
     }
     return code;
-}
-
-static int print_details(const struct mp_reproduction *all, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    MP_TRY(fill_details(all, &table, error));
-    puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
-         "bound: no system that drops nothing, keeps the gate and the exchange takes less");
-    table_print(&table, stdout);
-    return MP_OK;
 }
 
 /* The tables alone. */
@@ -381,22 +349,34 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
     puts("");
     table_print(lines, stdout);
     explain_marks(all);
-    explain_missing(all);
+    char name[2 * MP_REPRODUCE_LABEL];
+    for (int i = 0; i < all->lines; i++) {
+        mp_reproduced_name(&all->line[i], name);
+        if (isnan(all->line[i].value))
+            table_paragraph(stdout, "%s: %s.", name, all->line[i].missing);
+    }
     explain_rows(all);
     print_assumptions(all);
     if (!details) {
         puts("\n--details adds each job's times and memory and what its cluster assumes.");
         return MP_OK;
     }
-    MP_TRY(print_details(all, error));
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(fill_details(all, &table, error));
+    puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
+         "bound: no system that drops nothing, keeps the gate and the exchange takes less");
+    table_print(&table, stdout);
     return print_machine_assumptions(all, settings, error);
 }
 
 int cli_print_reproduction(const struct mp_reproduction *all,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error) {
-    MP_AUTO(table) struct table lines = {0};
-    MP_TRY(fill_lines(all, &lines, error));
+    MP_AUTO(table) struct table lines = table_of(cli_line_columns, CLI_LINE_COLUMNS);
+    for (int i = 0; i < all->lines; i++) {
+        const struct cli_line line = cli_line_of(all->line, i);
+        MP_TRY(table_fill(&lines, &line, 1, sizeof line, error));
+    }
     return format == MP_REPORT_JSON   ? print_json(all, &lines, settings, error)
            : format == MP_REPORT_TEXT ? print_text(all, &lines, settings, details, error)
                                       : write_tables(all, &lines, format, details, error);
@@ -421,8 +401,7 @@ int cli_print_published(const struct mp_reproduction *all, enum mp_report_format
     };
     char figure[80];
     struct published row = {.figure = figure};
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    MP_AUTO(table) struct table table = table_of(columns, MP_LENGTH(columns));
     for (int i = 0; i < all->published->rows; i++) {
         row.row = all->published->row[i];
         row.is_reproduced = "no";

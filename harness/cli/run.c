@@ -114,13 +114,6 @@ static int print_text(struct mp_store *store, const struct mp_runner_result *res
     return MP_OK;
 }
 
-static bool needs_trainer(const struct mp_suite *suite) {
-    for (int i = 0; i < suite->count; i++)
-        if (!mp_suite_is_predicted(suite, i) && !suite->refusal[i])
-            return true;
-    return false;
-}
-
 /* ---- measurements in turns ---- */
 
 enum { PAIRS_MOST = 1000 };
@@ -217,7 +210,7 @@ static int run_suite(const struct mp_suite *suite, struct mp_error *error) {
     MP_TRY(parse_slice(given.slice, &slice, error));
     if (given.trainer)
         snprintf(trainer, sizeof trainer, "%s", given.trainer);
-    else if (needs_trainer(suite))
+    else if (MP_ANY(i, suite->count, !mp_suite_is_predicted(suite, i) && !suite->refusal[i]))
         MP_TRY(mp_path_program("moeperf-train", trainer, error));
     mp_progress_begin(&progress, given.quiet ? NULL : stderr);
     struct mp_runner runner = {.suite = suite,

@@ -75,7 +75,7 @@ static const struct cli_capability capabilities[] = {
     {MP_SYSTEM_USES_TRANSITIONS, NULL,
      "It looks at how tokens go from an expert of one layer to an expert of the next."},
 };
-enum { CAPABILITIES = sizeof capabilities / sizeof *capabilities };
+enum { CAPABILITIES = MP_LENGTH(capabilities) };
 
 const struct cli_capability *cli_capability_find(const char *name) {
     const struct cli_capability *found = capabilities;
@@ -162,11 +162,6 @@ static json_t *pack_text(const char *kind, const char *name, const char *text) {
     return json_pack("{s:s, s:s, s:s}", "kind", kind, "name", name, "text", text);
 }
 
-static json_t *pack_table(const char *name, const char *title, const struct mp_option table[]) {
-    return json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name", name, "title", title,
-                     "options", pack_options(table));
-}
-
 /* "  window: default 5 iterations; a number 1 .. 1000 iterations", on two lines if it is long. */
 static void print_option_head(int indent, const json_t *row) {
     char value[1024];
@@ -209,7 +204,7 @@ static void print_entry(const json_t *object) {
     static const char *const members[] = {"source", "models", "use"};
     const bool is_system = json_object_get(object, "capabilities");
     printf("%s: %s\n", text_of(object, "name"), text_of(object, "title"));
-    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+    for (size_t i = 0; i < MP_LENGTH(members); i++) {
         const char *text = text_of(object, members[i]);
         if (!text || !*text)
             continue;
@@ -430,16 +425,14 @@ static void print_shares(const json_t *object, const char *place, const char *he
     struct table_column column[1 + MP_CLUSTER_POINTS] = {{"", .kind = TABLE_RIGHT}};
     char header[MP_CLUSTER_POINTS][16];
     struct table table;
-    size_t first = 0;
-    while (first < json_array_size(rows) && !is_of(json_array_get(rows, first), place))
-        first++;
+    const size_t first = MP_PLACE(i, json_array_size(rows), is_of(json_array_get(rows, i), place));
     if (first == json_array_size(rows))
         return;
     for (size_t c = 0; c < columns; c++) {
         snprintf(header[c], sizeof header[c], "%g", json_number_value(json_array_get(widths, c)));
         column[1 + c] = (struct table_column){header[c], .kind = TABLE_RIGHT};
     }
-    table_init(&table, column, 1 + (int)columns);
+    table = table_of(column, 1 + (int)columns);
     table.goes_on = true;
     json_t *origins = json_array();
     for (size_t i = 0; i < count; i++) {
@@ -481,7 +474,7 @@ static void print_cluster(const json_t *object) {
         printf("  %s: %s\n", place, value);
         print_origin(row, 4);
     }
-    for (size_t table = 0; table < sizeof efficiency_tables / sizeof *efficiency_tables; table++)
+    for (size_t table = 0; table < MP_LENGTH(efficiency_tables); table++)
         print_shares(object, efficiency_tables[table].place, efficiency_tables[table].heading);
 }
 
@@ -528,8 +521,10 @@ json_t *cli_catalog(const struct mp_systems *systems) {
     }
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++)
         json_array_append_new(all, pack_generator(kind));
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
-        json_array_append_new(all, pack_table(tables[i].name, tables[i].title, tables[i].table));
+    for (size_t i = 0; i < MP_LENGTH(tables); i++)
+        json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:o}", "kind", "options", "name",
+                                             tables[i].name, "title", tables[i].title, "options",
+                                             pack_options(tables[i].table)));
     json_array_append_new(all, pack_text("grammar", "rules", mp_rules_grammar));
     json_array_append_new(all, pack_text("hook", MP_RECORD_HOOK, mp_record_hook));
     return all;
@@ -613,7 +608,7 @@ static void print_text(const json_t *object) {
         {"workload", print_entry},  {"generator", print_generator}, {"options", print_table},
         {"grammar", print_grammar}, {"hook", print_grammar},        {"suite", print_file},
         {"cluster", print_cluster}, {"rules", print_file}};
-    enum { PRINTED = sizeof kinds / sizeof *kinds };
+    enum { PRINTED = MP_LENGTH(kinds) };
     for (int i = 0; i < PRINTED; i++)
         if (!strcmp(text_of(object, "kind"), kinds[i].kind))
             kinds[i].print(object);

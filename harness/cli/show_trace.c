@@ -445,8 +445,8 @@ static int summarise(struct shown *shown, struct mp_error *error) {
         shown->token[l].layer = l;
         mp_token_statistics_summarise(shown->tokens, l, &shown->token[l].of);
     }
-    table_init(&shown->loads, load_columns, sizeof load_columns / sizeof *load_columns);
-    table_init(&shown->by_token, token_columns, sizeof token_columns / sizeof *token_columns);
+    shown->loads = table_of(load_columns, MP_LENGTH(load_columns));
+    shown->by_token = table_of(token_columns, MP_LENGTH(token_columns));
     MP_TRY(table_fill(&shown->loads, shown->load, 1 + layers, sizeof *shown->load, error));
     return table_fill(&shown->by_token, shown->token, shown->tokens ? layers : 0,
                       sizeof *shown->token, error);

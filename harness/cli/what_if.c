@@ -167,14 +167,6 @@ static int add_without(struct answer *answer, const char *what, struct mp_error 
     return MP_OK;
 }
 
-/* "fssdp:window=2", as far as it fits. */
-static void name_system(const struct cli_system_words *words, char *name) {
-    snprintf(name, NAME_SIZE, "with %s", words->system->name);
-    for (int i = 0; i < words->options; i++)
-        mp_text_add(name, NAME_SIZE, i ? "," : ":", "%s=%s", words->option[i][0],
-                    words->option[i][1]);
-}
-
 /* A system that can't do the job is a row with the reason. */
 static int add_system(struct answer *answer, const struct cli_system_words *words,
                       struct mp_error *error) {
@@ -186,7 +178,11 @@ static int add_system(struct answer *answer, const struct cli_system_words *word
         return mp_fail(error, code, "%s", own.text);
     struct what_if_row *row = add_row(answer, 0);
     row->other = other;
-    name_system(words, row->name);
+    /* "fssdp:window=2", as far as it fits. */
+    snprintf(row->name, NAME_SIZE, "with %s", words->system->name);
+    for (int i = 0; i < words->options; i++)
+        mp_text_add(row->name, NAME_SIZE, i ? "," : ":", "%s=%s", words->option[i][0],
+                    words->option[i][1]);
     memcpy(row->reason, own.text, sizeof row->reason);
     return MP_OK;
 }
@@ -228,23 +224,6 @@ static int set_option(const struct request *request, const char *text, char *cut
                               "--set %.100s: no system that is asked for has this option", text);
 }
 
-static int create_request(const struct mp_systems *systems, struct request *request,
-                          struct mp_error *error) {
-    bool all = given.system.count == 1 && !strcmp(given.system.word[0], "all");
-    request->count = all ? systems->count : given.system.count;
-    MP_TAKE(&request->memory, request->words, request->count + 1);
-    MP_TAKE(&request->memory, request->set, given.set.count + 1);
-    MP_TRY(mp_arena_check(&request->memory, error));
-    for (int i = 0; i < request->count; i++)
-        MP_TRY(cli_system_words_parse(systems, all ? systems->item[i]->name : given.system.word[i],
-                                      &request->words[i], error));
-    for (int i = 0; i < given.set.count; i++)
-        MP_TRY(set_option(request, given.set.word[i], request->set[i], error));
-    for (int i = 0; i < request->count; i++)
-        MP_TRY(cli_system_words_check(&request->words[i], error));
-    return MP_OK;
-}
-
 /* The run's own system as it was is there in any case: it says how far others can be trusted. */
 static int add_own(struct answer *answer, struct mp_error *error) {
     const struct cli_system_words own = {.system = mp_other_system_own(answer->other)};
@@ -280,7 +259,7 @@ static int work_out(struct answer *answer, const struct mp_systems *systems,
     const char *const *without = given.without.count ? given.without.word : usual;
     int count = given.without.count  ? given.without.count
                 : given.system.count ? 0
-                                     : (int)(sizeof usual / sizeof *usual);
+                                     : (int)(MP_LENGTH(usual));
     struct mp_what_if_change nothing = mp_what_if_nothing();
     MP_TRY(mp_what_if_create(&answer->recorded, &answer->what_if, error));
     answer->measured = mp_what_if_recorded(answer->what_if);
@@ -303,7 +282,7 @@ static const struct table_column columns[] = {
     {"speed-up", TABLE_NUMBER, NULL, "speedup", ROW(speedup), .decimals = 3},
     {"bound /\ntime", TABLE_NUMBER, "%", "of_bound", ROW(other.of_bound), .decimals = 1},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+enum { COLUMNS = MP_LENGTH(columns) };
 
 struct rank_row {
     int rank;
@@ -326,7 +305,7 @@ static int add_line(struct table *table, const struct answer *answer, const char
 
 /* To be freed also after an error, as the next. */
 static int fill_rows(const struct answer *answer, struct table *table, struct mp_error *error) {
-    table_init(table, columns, COLUMNS);
+    *table = table_of(columns, COLUMNS);
     table->drops_empty = true;
     MP_TRY(add_line(table, answer, answer->recorded.executor, answer->measured, answer->of_bound,
                     error));
@@ -338,7 +317,7 @@ static int fill_rows(const struct answer *answer, struct table *table, struct mp
 }
 
 static int fill_ranks(const struct answer *answer, struct table *table, struct mp_error *error) {
-    table_init(table, rank_columns, sizeof rank_columns / sizeof *rank_columns);
+    *table = table_of(rank_columns, MP_LENGTH(rank_columns));
     for (int r = 0; r < answer->recorded.ranks; r++) {
         struct rank_row row = {.rank = r};
         mp_what_if_rank(answer->what_if, r, &row.own, &row.waiting);
@@ -429,16 +408,6 @@ static void print_rates(const struct answer *answer) {
             100 * off);
 }
 
-/* Which options systems planned with, and why others could not. */
-static void print_systems(const struct answer *answer) {
-    for (int i = 0; i < answer->rows; i++) {
-        const struct what_if_row *row = &answer->row[i];
-        const char *said = row->reason[0] ? row->reason : row->other.options;
-        if (*said)
-            table_paragraph(stdout, "%s: %s", row->name, said);
-    }
-}
-
 static void print_answer(const struct answer *answer, const char *database,
                          const struct table *rows, const struct table *ranks) {
     const struct mp_recorded *run = &answer->recorded;
@@ -456,7 +425,13 @@ static void print_answer(const struct answer *answer, const char *database,
     if (answer->other) {
         print_bound(answer);
         print_rates(answer);
-        print_systems(answer);
+        /* Which options systems planned with, and why others could not. */
+        for (int i = 0; i < answer->rows; i++) {
+            const struct what_if_row *row = &answer->row[i];
+            const char *said = row->reason[0] ? row->reason : row->other.options;
+            if (*said)
+                table_paragraph(stdout, "%s: %s", row->name, said);
+        }
     }
 }
 
@@ -541,7 +516,19 @@ int cli_what_if(const struct cli_call *call, struct mp_error *error) {
     MP_AUTO(request) struct request request = {0};
     int64_t run_id = 0;
     MP_TRY(cli_run_number(given.run, &run_id, error));
-    MP_TRY(create_request(call->systems, &request, error));
+    bool all = given.system.count == 1 && !strcmp(given.system.word[0], "all");
+    request.count = all ? call->systems->count : given.system.count;
+    MP_TAKE(&request.memory, request.words, request.count + 1);
+    MP_TAKE(&request.memory, request.set, given.set.count + 1);
+    MP_TRY(mp_arena_check(&request.memory, error));
+    for (int i = 0; i < request.count; i++)
+        MP_TRY(cli_system_words_parse(call->systems,
+                                      all ? call->systems->item[i]->name : given.system.word[i],
+                                      &request.words[i], error));
+    for (int i = 0; i < given.set.count; i++)
+        MP_TRY(set_option(&request, given.set.word[i], request.set[i], error));
+    for (int i = 0; i < request.count; i++)
+        MP_TRY(cli_system_words_check(&request.words[i], error));
     MP_TRY(cli_open_database(given.database, &store, error));
     MP_TRY(mp_recorded_read(store, run_id, &answer.recorded, error));
     MP_TRY(work_out(&answer, call->systems, &request, store, error));

@@ -3,8 +3,6 @@
 
 #include "harness/record/matches.h"
 
-#include "reference/base/order.h"
-
 /* An exchange, experts or what stands between layers, in its iteration. */
 struct step {
     int32_t iteration;
@@ -39,10 +37,8 @@ static struct match *match_at(const struct pass *pass, size_t step) {
     return &pass->mapping->match[pass->step[step].match];
 }
 
-static int compare_steps(const void *left, const void *right) {
-    const struct step *a = left, *b = right;
-    return MP_ORDER(a->iteration, b->iteration) ?: MP_ORDER(a->match, b->match);
-}
+MP_COMPARE(compare_steps, struct step,
+           MP_ORDER(a->iteration, b->iteration) ?: MP_ORDER(a->match, b->match))
 
 /* Finds the ways back of one iteration and counts the runs of forward experts; false: it is not
  * like that. */

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 
 enum {
     WINDOW_MEETINGS = 16 /* least, for a window of its own */,
@@ -30,10 +29,7 @@ bool meeting_synchronises(const char *function) {
         if (isalpha((unsigned char)*function))
             letters[length++] = (char)tolower((unsigned char)*function);
     letters[length] = '\0';
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strstr(letters, known[i]))
-            return true;
-    return false;
+    return MP_ANY(i, MP_LENGTH(known), strstr(letters, known[i]));
 }
 
 int meeting_compare(const void *left, const void *right) {
@@ -49,10 +45,7 @@ void meetings_order(struct meeting meeting[], size_t meetings) {
     MP_SORT(meeting, meetings, meeting_compare);
 }
 
-static int compare_at(const void *left, const void *right) {
-    const struct pair *a = left, *b = right;
-    return MP_ORDER(a->at_ns, b->at_ns);
-}
+MP_COMPARE(compare_at, struct pair, MP_ORDER(a->at_ns, b->at_ns))
 
 /* Sorts them. */
 static int64_t median(int64_t value[], size_t count) {

@@ -13,7 +13,7 @@ static const struct {
     const char *library, *variable;
 } offers[] = {{"libmoeperf-cupti.so", "CUDA_INJECTION64_PATH"},
               {"libmoeperf-nccl.so", "NCCL_PROFILER_PLUGIN"}};
-enum { OFFERS = sizeof offers / sizeof *offers };
+enum { OFFERS = MP_LENGTH(offers) };
 
 void mp_devices_offer(const char *folder) {
     char path[MP_PATH_SIZE];

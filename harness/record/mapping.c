@@ -12,7 +12,6 @@
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 
 enum {
     NAMES_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -53,12 +52,6 @@ static int keep_name(struct mp_mapping *mapping, const struct mp_spool_record *r
     MP_TRY(MP_REACH(mapping->name, mapping->names, id, NAMES_LIMIT, error));
     mapping->name[id] = (struct name){.text = mp_arena_text(&mapping->texts, record->as.name.text)};
     return mapping->name[id].text ? MP_OK : mp_no_memory(error);
-}
-
-static void keep_text(struct mp_mapping *mapping, const struct mp_spool_record *record) {
-    if (!strcmp(record->as.text.name, MP_LAUNCHED_RUN))
-        snprintf(mapping->totals.launch, sizeof mapping->totals.launch, "%s",
-                 record->as.text.value);
 }
 
 static void keep_number(struct mp_mapping *mapping, const struct mp_spool_record *record) {
@@ -117,13 +110,7 @@ static int add_end(struct mp_mapping *mapping, int end, int64_t end_ns, struct m
     if (end != mapping->end)
         mapping->ends = 0;
     mapping->end = end;
-    MP_TRY(MP_GROW(mapping->end_ns, mapping->ends, error));
-    mapping->end_ns[mapping->ends++] = end_ns;
-    return MP_OK;
-}
-
-static int reserve_match(struct mp_mapping *mapping, struct mp_error *error) {
-    return MP_GROW(mapping->match, mapping->matches, error);
+    return MP_APPEND(mapping->end_ns, mapping->ends, error, end_ns);
 }
 
 static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *record,
@@ -145,7 +132,7 @@ static int keep_range(struct mp_mapping *mapping, const struct mp_spool_record *
     if (!rule || range->kind == MP_RANGE_MARK || range->end_ns == 0 ||
         __builtin_sub_overflow(range->end_ns, range->start_ns, &duration) || duration < 0)
         return MP_OK;
-    MP_TRY(reserve_match(mapping, error));
+    MP_TRY(MP_GROW(mapping->match, mapping->matches, error));
     int64_t wait_ns = value_of(mapping, record, &rule->waits, -1);
     int64_t direction = range->traits & MP_RANGE_BACKWARD
                             ? MP_BACKWARD
@@ -192,8 +179,10 @@ static int read_spool(struct mp_mapping *mapping, bool ranges, struct mp_error *
             MP_TRY(mp_schemas_add(mapping->schemas, &record, error));
         else if (!ranges && record.type == MP_SPOOL_NUMBER)
             keep_number(mapping, &record);
-        else if (!ranges && record.type == MP_SPOOL_TEXT)
-            keep_text(mapping, &record);
+        else if (!ranges && record.type == MP_SPOOL_TEXT &&
+                 !strcmp(record.as.text.name, MP_LAUNCHED_RUN))
+            snprintf(mapping->totals.launch, sizeof mapping->totals.launch, "%s",
+                     record.as.text.value);
         else if (!ranges && record.type == MP_SPOOL_END)
             mapping->totals.ended = true;
     }
@@ -241,18 +230,12 @@ static void join_ends(struct mp_mapping *mapping) {
     mapping->ends = kept;
 }
 
-static bool has_iterations(const struct mp_mapping *mapping) {
-    for (size_t i = 0; i < mapping->matches; i++)
-        if (mapping->match[i].phase == MP_PHASE_ITERATION)
-            return true;
-    return false;
-}
-
 /* Iterations from the ranges that end them, where none has a range of its own; the first begins
  * with the first match. */
 static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     static const struct mp_rule rule = {.phase = MP_PHASE_ITERATION};
-    if (mapping->matches == 0 || has_iterations(mapping))
+    if (mapping->matches == 0 ||
+        MP_ANY(i, mapping->matches, mapping->match[i].phase == MP_PHASE_ITERATION))
         return MP_OK;
     int64_t start_ns = mapping->match[0].start_ns;
     const uint32_t thread = mapping->match[0].thread;
@@ -260,7 +243,7 @@ static int add_iterations(struct mp_mapping *mapping, struct mp_error *error) {
     for (size_t i = 0; i < mapping->ends; i++) {
         if (mapping->end_ns[i] <= start_ns)
             continue;
-        MP_TRY(reserve_match(mapping, error));
+        MP_TRY(MP_GROW(mapping->match, mapping->matches, error));
         mapping->match[mapping->matches++] = (struct match){.start_ns = start_ns,
                                                             .end_ns = mapping->end_ns[i],
                                                             .rule = &rule,
@@ -406,13 +389,6 @@ static bool waits_in(const struct mp_mapping *mapping, const struct match *match
            !match_is_replaced(mapping, match);
 }
 
-static void give_up_tokens(struct mp_mapping *mapping, const struct match *match,
-                           const struct busy *busy) {
-    struct match *span = &mapping->match[busy->span];
-    if (busy->lacks_tokens && match->tokens >= 0 && match->phase == span->phase)
-        span->tokens = (span->tokens < 0 ? 0 : span->tokens) + match->tokens;
-}
-
 static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
     MP_AUTO(memory) struct busy *busy = NULL;
     int threads = 0;
@@ -425,9 +401,7 @@ static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
             match->dropped = true; /* as what it echoes */
             continue;
         }
-        int t = 0;
-        while (t < threads && busy[t].thread != match->thread)
-            t++;
+        const int t = MP_PLACE(b, threads, busy[b].thread == match->thread);
         if (t == threads && threads < THREADS_LIMIT)
             busy[threads++] = (struct busy){match->thread, INT64_MIN, INT64_MIN, 0, false};
         if (t == THREADS_LIMIT)
@@ -439,7 +413,9 @@ static int drop_enclosed(struct mp_mapping *mapping, struct mp_error *error) {
             busy[t].waited_ns = match->end_ns;
         } else {
             match->dropped = true;
-            give_up_tokens(mapping, match, &busy[t]);
+            struct match *span = &mapping->match[busy[t].span];
+            if (busy[t].lacks_tokens && match->tokens >= 0 && match->phase == span->phase)
+                span->tokens = (span->tokens < 0 ? 0 : span->tokens) + match->tokens;
         }
     }
     return MP_OK;
@@ -509,7 +485,7 @@ static int cut_around_waits(struct mp_mapping *mapping, struct mp_error *error) 
     for (size_t i = 0; i < matches; i++) {
         if (!mapping->match[i].outer)
             continue;
-        MP_TRY(reserve_match(mapping, error));
+        MP_TRY(MP_GROW(mapping->match, mapping->matches, error));
         const struct match *wait = &mapping->match[i];
         struct match *span = &mapping->match[wait->outer - 1];
         struct match *last = span->rest ? &mapping->match[span->rest - 1] : span;
@@ -608,29 +584,27 @@ static int write_streams(struct spool_writer *writer, struct mp_error *error) {
     return MP_OK;
 }
 
-static int16_t layer_of(const struct match *match) {
-    return match->layer < 0 || match->layer > INT16_MAX ? -1 : (int16_t)match->layer;
-}
-
 static int write_spans(struct spool_writer *writer, const struct mp_mapping *mapping,
                        struct mp_error *error) {
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
         if (!match_is_span(mapping, match))
             continue;
-        const struct mp_spool_record record = {.type = MP_SPOOL_SPAN,
-                                               .as.span = {.start_ns = match->start_ns,
-                                                           .end_ns = match->end_ns,
-                                                           .wait_ns = match->wait_ns,
-                                                           .cpu_ns = -1,
-                                                           .tokens = match->tokens,
-                                                           .bytes = match->bytes,
-                                                           .flops = -1,
-                                                           .iteration = match->iteration,
-                                                           .layer = layer_of(match),
-                                                           .phase = match->phase,
-                                                           .direction = match->direction & 3,
-                                                           .stream = is_beside(match)}};
+        const struct mp_spool_record record = {
+            .type = MP_SPOOL_SPAN,
+            .as.span = {
+                .start_ns = match->start_ns,
+                .end_ns = match->end_ns,
+                .wait_ns = match->wait_ns,
+                .cpu_ns = -1,
+                .tokens = match->tokens,
+                .bytes = match->bytes,
+                .flops = -1,
+                .iteration = match->iteration,
+                .layer = match->layer < 0 || match->layer > INT16_MAX ? -1 : (int16_t)match->layer,
+                .phase = match->phase,
+                .direction = match->direction & 3,
+                .stream = is_beside(match)}};
         MP_TRY(spool_writer_add(writer, &record, error));
     }
     return MP_OK;

@@ -7,7 +7,6 @@
 #include "harness/suite/files.h"
 #include "profiler/record/check.h"
 #include "reference/base/arena.h"
-#include "reference/base/order.h"
 
 /* A meeting and who was there.  Kind 0: collectives; else 1 + the place of a rule. */
 struct attended {
@@ -29,12 +28,6 @@ struct meetings {
 };
 MP_END(meetings, struct meetings, (free(it->item), mp_arena_release(&it->memory)))
 
-static int add(struct meetings *meetings, const struct attended *attended, struct mp_error *error) {
-    MP_TRY(MP_GROW(meetings->item, meetings->count, error));
-    meetings->item[meetings->count++] = *attended;
-    return MP_OK;
-}
-
 /* ---- ranges ---- */
 
 static int add_ranges(struct meetings *meetings, const struct record_process *process, int rules,
@@ -51,7 +44,7 @@ static int add_ranges(struct meetings *meetings, const struct record_process *pr
                    .end_ns = wait.end_ns},
             .kind = wait.rule + 1,
             .host = process->host};
-        MP_TRY(add(meetings, &attended, error));
+        MP_TRY(MP_APPEND(meetings->item, meetings->count, error, attended));
     }
     return MP_OK;
 }
@@ -82,12 +75,10 @@ static int keep_record(struct device *device, const struct mp_spool_record *reco
         if (meeting_synchronises(text))
             device->name[record->as.name.id] = spool_crc32(text, strlen(text)) | 1;
     } else if (record->type == MP_SPOOL_TIMER) {
-        MP_TRY(MP_GROW(device->timer, device->timers, NULL));
-        device->timer[device->timers++] = record->as.timer;
+        MP_TRY(MP_APPEND(device->timer, device->timers, NULL, record->as.timer));
     } else if (record->type == MP_SPOOL_COLLECTIVE && !record->as.collective.is_pair &&
                record->as.collective.timer_end && record->as.collective.sequence) {
-        MP_TRY(MP_GROW(device->collective, device->collectives, NULL));
-        device->collective[device->collectives++] = record->as.collective;
+        MP_TRY(MP_APPEND(device->collective, device->collectives, NULL, record->as.collective));
     }
     return MP_OK;
 }
@@ -109,18 +100,9 @@ static int add_device(struct meetings *meetings, struct device *device, int host
                    .start_ns = (int64_t)(is->timer_start + (uint64_t)offset_ns),
                    .end_ns = (int64_t)(is->timer_end + (uint64_t)offset_ns)},
             .host = host};
-        MP_TRY(add(meetings, &attended, error));
+        MP_TRY(MP_APPEND(meetings->item, meetings->count, error, attended));
     }
     return MP_OK;
-}
-
-/* The host of the process that a spool is of; -1: of none of them. */
-static int host_of(const struct mp_spool_header *header, int part,
-                   const struct record_process process[], int count) {
-    for (int i = 0; i < count; i++)
-        if (record_process_is(&process[i], header, part))
-            return process[i].host;
-    return -1;
 }
 
 static int read_device(struct meetings *meetings, const char *path, int part,
@@ -130,11 +112,14 @@ static int read_device(struct meetings *meetings, const char *path, int part,
     MP_AUTO(device) struct device device = {0};
     if (mp_spool_open(path, &reader, NULL))
         return MP_OK; /* whoever adds its records says why not */
-    const int host = host_of(mp_spool_header(reader), part, process, count);
-    while (host >= 0 && mp_spool_next(reader, &record, NULL) == 1)
+    const struct record_process *own =
+        MP_FIND(process, i, count, record_process_is(&process[i], mp_spool_header(reader), part));
+    if (!own)
+        return MP_OK; /* it is of none of them */
+    while (mp_spool_next(reader, &record, NULL) == 1)
         if (keep_record(&device, &record))
             return mp_no_memory(error);
-    return add_device(meetings, &device, host, error);
+    return add_device(meetings, &device, own->host, error);
 }
 
 static int add_collectives(struct meetings *meetings, const struct mp_record_run *run,
@@ -237,28 +222,6 @@ static void take_clock(struct record_process *process, const struct meeting_cloc
     found->wall_apart_ns = apart_ns > found->wall_apart_ns ? apart_ns : found->wall_apart_ns;
 }
 
-static int align(struct meetings *all, const struct mp_record_run *run,
-                 struct record_process process[], int count, struct meetings_found *found,
-                 struct mp_error *error) {
-    const int hosts = found->hosts, rules = run->rules->count;
-    struct meeting_clock *clock;
-    int kind;
-    MP_TAKE(&all->memory, clock, hosts);
-    MP_TAKE(&all->memory, all->counter, rules + 1);
-    MP_TRY(mp_arena_check(&all->memory, error));
-    MP_TRY(add_collectives(all, run, process, count, error));
-    for (int i = 0; i < count; i++)
-        MP_TRY(add_ranges(all, &process[i], rules, error));
-    MP_TRY(find_clocks(all, process, count, clock, hosts, &kind, error));
-    for (int i = 0; i < count; i++)
-        take_clock(&process[i], &clock[process[i].host], &process[0].totals->header, found);
-    found->clocks = meeting_clocks_summarise(clock, hosts);
-    found->apart = hosts - (kind < 0 ? 1 : count_aligned(clock, hosts));
-    if (kind > 0)
-        snprintf(found->kind, sizeof found->kind, "%s", run->rules->rule[kind - 1].name);
-    return MP_OK;
-}
-
 int record_meetings_align(const struct mp_record_run *run, struct record_process process[],
                           int count, int hosts, struct meetings_found *found,
                           struct mp_error *error) {
@@ -266,5 +229,21 @@ int record_meetings_align(const struct mp_record_run *run, struct record_process
     *found = (struct meetings_found){.hosts = hosts};
     if (hosts < 2 || run->importer) /* its spools have their clocks */
         return MP_OK;
-    return align(&all, run, process, count, found, error);
+    const int rules = run->rules->count;
+    struct meeting_clock *clock;
+    int kind;
+    MP_TAKE(&all.memory, clock, hosts);
+    MP_TAKE(&all.memory, all.counter, rules + 1);
+    MP_TRY(mp_arena_check(&all.memory, error));
+    MP_TRY(add_collectives(&all, run, process, count, error));
+    for (int i = 0; i < count; i++)
+        MP_TRY(add_ranges(&all, &process[i], rules, error));
+    MP_TRY(find_clocks(&all, process, count, clock, hosts, &kind, error));
+    for (int i = 0; i < count; i++)
+        take_clock(&process[i], &clock[process[i].host], &process[0].totals->header, found);
+    found->clocks = meeting_clocks_summarise(clock, hosts);
+    found->apart = hosts - (kind < 0 ? 1 : count_aligned(clock, hosts));
+    if (kind > 0)
+        snprintf(found->kind, sizeof found->kind, "%s", run->rules->rule[kind - 1].name);
+    return MP_OK;
 }

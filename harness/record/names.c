@@ -11,7 +11,6 @@
 #include "profiler/record/format.h"
 #include "profiler/record/name_table.h"
 #include "reference/base/characters.h"
-#include "reference/base/order.h"
 
 enum {
     IDS_LIMIT = 1 << 22, /* a damaged spool may claim any id */
@@ -192,19 +191,6 @@ static int find_use(struct naming *names, const char *template, const char *doma
     return number ? MP_OK : mp_no_memory(error);
 }
 
-static int add_use(struct naming *names, const char *template, const char *sample,
-                   const char *domain, struct mp_error *error) {
-    MP_TRY(MP_GROW(names->use, names->uses, error));
-    names->use[names->uses++] = (struct use){.template = mp_arena_text(names->memory, template),
-                                             .is.sample = mp_arena_text(names->memory, sample),
-                                             .is.domain = mp_arena_text(names->memory, domain),
-                                             .last_process = -1,
-                                             .parent.use = NO_USE,
-                                             .before.use = NO_USE,
-                                             .after.use = NO_USE};
-    return mp_arena_check(names->memory, error);
-}
-
 /* Which use a name of the spool is. */
 static int look_up(struct naming *names, struct known *known, const char *domain,
                    struct mp_error *error) {
@@ -218,7 +204,15 @@ static int look_up(struct naming *names, struct known *known, const char *domain
     MP_TRY(find_use(names, template, domain, &known->use, &is_new, error));
     if (!is_new || known->use == NO_USE)
         return MP_OK;
-    MP_TRY(add_use(names, template, known->text, domain, error));
+    MP_TRY(MP_APPEND(names->use, names->uses, error,
+                     (struct use){.template = mp_arena_text(names->memory, template),
+                                  .is.sample = mp_arena_text(names->memory, known->text),
+                                  .is.domain = mp_arena_text(names->memory, domain),
+                                  .last_process = -1,
+                                  .parent.use = NO_USE,
+                                  .before.use = NO_USE,
+                                  .after.use = NO_USE}));
+    MP_TRY(mp_arena_check(names->memory, error));
     names->use[known->use].indices = indices;
     memcpy(names->use[known->use].index, index, sizeof index);
     return MP_OK;
@@ -282,12 +276,12 @@ static int keep_order(struct reading *reading, const struct mp_range *range, int
     struct process *process = reading->process;
     if (process->count == reading->ordered_limit || range->end_ns < range->start_ns)
         return MP_OK;
-    MP_TRY(MP_GROW(process->range, process->count, error));
-    process->range[process->count++] = (struct ordered){.start_ns = range->start_ns,
-                                                        .end_ns = range->end_ns,
-                                                        .thread = range->thread,
-                                                        .use = use,
-                                                        .nests = range->kind == MP_RANGE_PUSHED};
+    MP_TRY(MP_APPEND(process->range, process->count, error,
+                     (struct ordered){.start_ns = range->start_ns,
+                                      .end_ns = range->end_ns,
+                                      .thread = range->thread,
+                                      .use = use,
+                                      .nests = range->kind == MP_RANGE_PUSHED}));
     if (process->count == 1 || range->start_ns < reading->first_ns)
         reading->first_ns = range->start_ns;
     if (process->count == 1 || range->end_ns > reading->last_ns)
@@ -354,10 +348,8 @@ static int compare_nesting(const void *left, const void *right) {
            ?: MP_ORDER(b->end_ns, a->end_ns);
 }
 
-static int compare_uses(const void *left, const void *right) {
-    const struct ordered *a = left, *b = right;
-    return MP_ORDER(a->use, b->use) ?: MP_ORDER(a->start_ns, b->start_ns);
-}
+MP_COMPARE(compare_uses, struct ordered,
+           MP_ORDER(a->use, b->use) ?: MP_ORDER(a->start_ns, b->start_ns))
 
 static void vote(struct majority *majority, int use) {
     if (majority->votes == 0)
@@ -471,27 +463,6 @@ static void find_meetings(const struct slice own[], int processes, struct mp_nam
     use->may_meet = begins > 0.05 * lasts && ends < begins && early <= own[0].count / 50;
 }
 
-static int measure(struct naming *names, struct mp_error *error) {
-    MP_AUTO(memory) struct slice *own = NULL;
-    MP_TRY(MP_NEW(own, (size_t)names->processes + 1, error));
-    for (int p = 0; p < names->processes; p++)
-        own[p].range = names->process[p].range;
-    for (int i = 0; i < names->uses; i++) {
-        struct mp_name_use *use = &names->use[i].is;
-        for (int p = 0; p < names->processes; p++)
-            go_on(&names->process[p], i, &own[p]);
-        measure_use(names, own, use);
-        if (names->processes > 1 && use->least > 0 && use->least == use->most)
-            find_meetings(own, names->processes, use);
-        use->parent = names->use[i].parent.use;
-        use->before = names->use[i].before.use;
-        use->after = names->use[i].after.use;
-        if (use->parent >= 0)
-            names->use[use->parent].is.encloses = true;
-    }
-    return MP_OK;
-}
-
 /* ---- patterns ---- */
 
 /* What the number says; NULL: it is always the same.  One that only grows counts iterations if its
@@ -539,17 +510,6 @@ static void make_pattern(struct mp_arena *memory, struct use *use) {
     use->is.pattern = pattern;
 }
 
-static int make_list(struct naming *names, struct mp_names *made, struct mp_error *error) {
-    struct mp_name_use *list = NULL;
-    MP_TAKE(names->memory, list, names->uses + 1);
-    for (int i = 0; list && i < names->uses; i++) {
-        make_pattern(names->memory, &names->use[i]);
-        list[i] = names->use[i].is;
-    }
-    *made = (struct mp_names){list, names->uses, names->left_out};
-    return mp_arena_check(names->memory, error);
-}
-
 int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
                   struct mp_names *made, struct mp_error *error) {
     MP_AUTO(naming) struct naming names = {.memory = memory};
@@ -557,6 +517,29 @@ int mp_names_read(const char *const paths[], int count, struct mp_arena *memory,
     MP_TRY(mp_arena_check(memory, error));
     for (int i = 0; i < count; i++)
         MP_TRY(read_process(&names, paths[i], (size_t)(ORDERED_LIMIT / count), error));
-    MP_TRY(measure(&names, error));
-    return make_list(&names, made, error);
+    MP_AUTO(memory) struct slice *own = NULL;
+    MP_TRY(MP_NEW(own, (size_t)names.processes + 1, error));
+    for (int p = 0; p < names.processes; p++)
+        own[p].range = names.process[p].range;
+    for (int i = 0; i < names.uses; i++) {
+        struct mp_name_use *use = &names.use[i].is;
+        for (int p = 0; p < names.processes; p++)
+            go_on(&names.process[p], i, &own[p]);
+        measure_use(&names, own, use);
+        if (names.processes > 1 && use->least > 0 && use->least == use->most)
+            find_meetings(own, names.processes, use);
+        use->parent = names.use[i].parent.use;
+        use->before = names.use[i].before.use;
+        use->after = names.use[i].after.use;
+        if (use->parent >= 0)
+            names.use[use->parent].is.encloses = true;
+    }
+    struct mp_name_use *list = NULL;
+    MP_TAKE(names.memory, list, names.uses + 1);
+    for (int i = 0; list && i < names.uses; i++) {
+        make_pattern(names.memory, &names.use[i]);
+        list[i] = names.use[i].is;
+    }
+    *made = (struct mp_names){list, names.uses, names.left_out};
+    return mp_arena_check(names.memory, error);
 }

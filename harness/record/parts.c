@@ -76,23 +76,20 @@ bool mp_parts_has_spool(const char *folder) {
     return false;
 }
 
-static int link_file(const char *path, const char *into, int part, struct mp_error *error) {
-    char link[MP_PATH_SIZE], whole[PATH_MAX];
-    if (snprintf(link, sizeof link, "%s/%d-%s", into, part, mp_file_name(path)) >= MP_PATH_SIZE)
-        return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", path);
-    if (!realpath(path, whole) || symlink(whole, link))
-        return mp_fail_errno(error, "%s: can't be linked into %s", path, into);
-    return MP_OK;
-}
-
 /* The files of one part, if it is one. */
 static int link_part(const char *folder, const char *into, int *parts, struct mp_error *error) {
     int count = 0;
     for (int e = 0; e < RECORDED; e++) {
         MP_AUTO(files) struct mp_files files = {NULL, 0};
         MP_TRY(mp_files_list(folder, endings[e], &files, error));
-        for (int i = 0; i < files.count; i++)
-            MP_TRY(link_file(files.path[i], into, *parts, error));
+        for (int i = 0; i < files.count; i++) {
+            char link[MP_PATH_SIZE], whole[PATH_MAX];
+            if (snprintf(link, sizeof link, "%s/%d-%s", into, *parts,
+                         mp_file_name(files.path[i])) >= MP_PATH_SIZE)
+                return mp_fail(error, MP_ELIMIT, "%.200s...: the path is too long", files.path[i]);
+            if (!realpath(files.path[i], whole) || symlink(whole, link))
+                return mp_fail_errno(error, "%s: can't be linked into %s", files.path[i], into);
+        }
         count += files.count;
     }
     *parts += count > 0;

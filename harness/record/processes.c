@@ -8,7 +8,6 @@
 #include "harness/suite/files.h"
 #include "harness/suite/processes.h"
 #include "reference/base/arena.h"
-#include "reference/base/order.h"
 
 enum { RANKS_LIMIT = 65536, SAME_HOST_NS = 1000000000 };
 
@@ -229,13 +228,6 @@ void record_processes_sort(struct record_processes *processes) {
 
 /* ---- ranks and hosts ---- */
 
-static bool is_taken(const struct record_process process[], int count, int rank) {
-    for (int i = 0; i < count; i++)
-        if (process[i].rank == rank)
-            return true;
-    return false;
-}
-
 /* Who imports files of some ranks knows of the others, and so do the parts of a recording. */
 static int assign_ranks(const struct mp_record_run *run, struct record_process process[],
                         int count) {
@@ -245,7 +237,7 @@ static int assign_ranks(const struct mp_record_run *run, struct record_process p
         if ((run->importer || run->is_merged) && known <= RANKS_LIMIT && known > ranks)
             ranks = known;
         int wanted = process[i].totals->header.rank;
-        if (wanted < 0 || wanted >= RANKS_LIMIT || is_taken(process, i, wanted))
+        if (wanted < 0 || wanted >= RANKS_LIMIT || MP_ANY(k, i, process[k].rank == wanted))
             continue;
         process[i].rank = wanted;
         ranks = wanted >= ranks ? wanted + 1 : ranks;
@@ -256,10 +248,7 @@ static int assign_ranks(const struct mp_record_run *run, struct record_process p
     return ranks;
 }
 
-static int compare_ranks(const void *left, const void *right) {
-    const struct record_process *a = left, *b = right;
-    return MP_ORDER(a->rank, b->rank);
-}
+MP_COMPARE(compare_ranks, struct record_process, MP_ORDER(a->rank, b->rank))
 
 int record_processes_rank(const struct mp_record_run *run, struct record_process process[],
                           int count, int *hosts) {

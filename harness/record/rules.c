@@ -90,18 +90,14 @@ bool mp_rule_covers(const struct mp_rule *rule, const char *name, const char *do
 
 const struct mp_rule *mp_rules_find(const struct mp_rules *rules, const char *name,
                                     const char *domain, struct mp_rule_capture *capture) {
-    for (int i = 0; i < rules->count; i++)
-        if (mp_rule_covers(&rules->rule[i], name, domain, capture))
-            return &rules->rule[i];
-    return NULL;
+    return MP_FIND(rules->rule, i, rules->count,
+                   mp_rule_covers(&rules->rule[i], name, domain, capture));
 }
 
 int mp_rules_end_iteration(const struct mp_rules *rules, const char *name, const char *domain) {
     struct mp_rule_capture unused;
-    for (int i = 0; i < rules->ends; i++)
-        if (mp_rule_covers(&rules->end[i], name, domain, &unused))
-            return i;
-    return -1;
+    const int end = MP_PLACE(i, rules->ends, mp_rule_covers(&rules->end[i], name, domain, &unused));
+    return end < rules->ends ? end : -1;
 }
 
 /* ---- reading ---- */
@@ -190,7 +186,7 @@ static int read_value(const struct mp_reading *reading, const struct mp_option *
         *to = (struct mp_rule_value){MP_RULE_FIELD, 0, text[7] ? text + 8 : ""};
         return MP_OK;
     }
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+    for (size_t i = 0; i < MP_LENGTH(words); i++)
         if (words[i].form == form && !strcmp(words[i].word, text)) {
             *to = words[i].value;
             return MP_OK;

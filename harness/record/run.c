@@ -329,19 +329,6 @@ static void say_known(struct mp_store *store, int64_t run_id, int64_t before, FI
 
 /* ---- all of it ---- */
 
-static void remove_spools(const struct mp_record_run *run,
-                          const struct record_processes *processes) {
-    for (int i = 0; i < processes->count; i++) {
-        unlink(processes->item[i].mapped);
-        if (!processes->keep_spools)
-            unlink(processes->item[i].path);
-    }
-    if (!processes->keep_spools)
-        each_table(run->spools, true);
-    if (!processes->keep_spools)
-        rmdir(run->spools); /* stays where a file was left out */
-}
-
 static int keep_groups(struct mp_store *store, const struct mp_record_run *run,
                        struct record_processes *processes, FILE *stream, struct mp_error *error) {
     const char *job = mp_file_name(run->system ? run->system : run->command[0]);
@@ -411,10 +398,18 @@ int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE
     MP_AUTO(processes) struct record_processes processes = {0};
     const bool is_users = run->is_earlier && !run->importer; /* the folder of the spools */
     int code = find_and_keep(store, run, &processes, stream, error);
-    if (!code)
-        remove_spools(run, &processes);
-    else if ((is_users ? processes.count > 0 : rmdir(run->spools) != 0) && !run->importer &&
-             !run->is_merged)
+    if (!code) {
+        for (int i = 0; i < processes.count; i++) {
+            unlink(processes.item[i].mapped);
+            if (!processes.keep_spools)
+                unlink(processes.item[i].path);
+        }
+        if (!processes.keep_spools)
+            each_table(run->spools, true);
+        if (!processes.keep_spools)
+            rmdir(run->spools); /* stays where a file was left out */
+    } else if ((is_users ? processes.count > 0 : rmdir(run->spools) != 0) && !run->importer &&
+               !run->is_merged)
         fprintf(stream, "moeperf record: the spools are still in %s\n", run->spools);
     return code;
 }

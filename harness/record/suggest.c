@@ -9,7 +9,6 @@
 #include "harness/record/mapping.h"
 #include "harness/suite/paths.h"
 #include "reference/base/characters.h"
-#include "reference/base/order.h"
 #include "reference/base/yaml.h"
 
 enum {
@@ -43,10 +42,6 @@ struct mp_suggestion {
 };
 
 /* ---- what each name is taken for ---- */
-
-static bool of_layers(int phase) {
-    return mp_mapping_of_model(phase) && phase != MP_PHASE_EMBED && phase != MP_PHASE_HEAD;
-}
 
 static bool is_guess(const struct proposal *proposal) {
     return proposal->phase != MP_PHASES && !proposal->encloses && proposal->reason >= BY_NAME;
@@ -272,25 +267,21 @@ static const char *shown(const char *name, char text[NAME_BYTES]) {
     return text;
 }
 
-static void say_line(const struct mp_suggestion *suggestion, const struct proposal *proposal,
-                     FILE *stream) {
-    char name[NAME_BYTES];
-    const struct mp_name_use *use = proposal->use;
-    const char *phase = proposal->phase == MP_PHASES || proposal->encloses
-                            ? "-"
-                            : mp_phase_name((enum mp_phase)proposal->phase);
-    fprintf(stream, "%10" PRId64 " %9.3f %5d/%-3d %-10s %s\n", use->count, use->seconds,
-            use->processes, suggestion->processes, phase, shown(use->pattern, name));
-}
-
 void mp_suggestion_say(const struct mp_suggestion *suggestion, FILE *stream) {
     int said[2] = {0};
     fprintf(stream, "%10s %9s %9s %-10s %s\n", "ranges", "s", "processes", "phase", "name");
     for (int i = 0; i < suggestion->count; i++) {
         const struct proposal *proposal = suggestion->order[i];
         const bool has_phase = proposal->phase != MP_PHASES && !proposal->encloses;
-        if (said[has_phase]++ < SAID_LIMIT)
-            say_line(suggestion, proposal, stream);
+        if (said[has_phase]++ < SAID_LIMIT) {
+            char name[NAME_BYTES];
+            const struct mp_name_use *use = proposal->use;
+            const char *phase = proposal->phase == MP_PHASES || proposal->encloses
+                                    ? "-"
+                                    : mp_phase_name((enum mp_phase)proposal->phase);
+            fprintf(stream, "%10" PRId64 " %9.3f %5d/%-3d %-10s %s\n", use->count, use->seconds,
+                    use->processes, suggestion->processes, phase, shown(use->pattern, name));
+        }
     }
     const int more = said[0] + said[1] - (said[0] < SAID_LIMIT ? said[0] : SAID_LIMIT) -
                      (said[1] < SAID_LIMIT ? said[1] : SAID_LIMIT);
@@ -413,7 +404,8 @@ static int write_proposal(const struct writing *writing, const struct proposal *
     static const struct mp_rule nothing = {.phase = MP_PHASES};
     const struct mp_name_use *use = proposal->use;
     const struct mp_rule *guess = proposal->rule ? proposal->rule : &nothing;
-    const bool layers = of_layers(proposal->phase),
+    const bool layers = mp_mapping_of_model(proposal->phase) && proposal->phase != MP_PHASE_EMBED &&
+                        proposal->phase != MP_PHASE_HEAD,
                exchanges = mp_mapping_of_exchange(proposal->phase),
                backward = goes_backward(use->sample);
     FILE *stream = writing->stream;
@@ -443,21 +435,11 @@ static int write_proposal(const struct writing *writing, const struct proposal *
     return MP_OK;
 }
 
-static bool matched(const struct mp_suggestion *suggestion, const struct mp_rule *rule) {
-    for (int i = 0; i < suggestion->count; i++)
-        if (suggestion->proposal[i].rule == rule)
-            return true;
-    return false;
-}
-
 static bool ended(const struct mp_suggestion *suggestion, const struct mp_rule *end) {
     struct mp_rule_capture unused;
-    for (int i = 0; i < suggestion->count; i++) {
-        const struct mp_name_use *use = suggestion->proposal[i].use;
-        if (mp_rule_covers(end, use->sample, use->domain, &unused))
-            return true;
-    }
-    return false;
+    return MP_ANY(i, suggestion->count,
+                  mp_rule_covers(end, suggestion->proposal[i].use->sample,
+                                 suggestion->proposal[i].use->domain, &unused));
 }
 
 static int write_rules(const struct writing *writing) {
@@ -466,10 +448,11 @@ static int write_rules(const struct writing *writing) {
     fputs("rules:", writing->stream);
     for (int l = 0; l < 2; l++)
         for (int i = 0; i < suggestion->list[l]->count; i++) {
-            if (!matched(suggestion, &suggestion->list[l]->rule[i]))
+            const struct mp_rule *rule = &suggestion->list[l]->rule[i];
+            if (!MP_ANY(p, suggestion->count, suggestion->proposal[p].rule == rule))
                 continue;
             fputs(written++ ? "" : "\n", writing->stream);
-            MP_TRY(write_rule(writing, &suggestion->list[l]->rule[i]));
+            MP_TRY(write_rule(writing, rule));
         }
     for (int i = 0; i < suggestion->count && i < WRITTEN_LIMIT; i++) {
         if (!is_guess(suggestion->order[i]))

@@ -37,18 +37,6 @@ static void say_clocks(int processes, const struct meeting_summary *summary, FIL
                 1e-6 * (double)summary->error_ns);
 }
 
-static int read_files(const struct mp_recordings *recordings, struct mp_recording *recording,
-                      struct mp_recording_summary *summary, struct mp_error *error) {
-    for (int i = 0; i < recordings->paths; i++)
-        MP_TRY(
-            recordings->format->read(recordings->path[i], recordings->run.rules, recording, error));
-    MP_TRY(mp_recording_finish(recording, summary, error));
-    if (summary->ranges == 0)
-        return mp_fail(error, MP_EFORMAT, "%s: no range of any thread is in it%s",
-                       recordings->path[0], recordings->paths > 1 ? ", nor in the others" : "");
-    return MP_OK;
-}
-
 static int add_run(const struct mp_recordings *recordings, const char *folder,
                    void (*opened)(struct mp_store *), FILE *stream, struct mp_error *error) {
     MP_AUTO(store) struct mp_store *store = NULL;
@@ -70,7 +58,13 @@ static int import(const struct mp_recordings *recordings, const char *folder,
     MP_AUTO(recording) struct mp_recording *recording = NULL;
     struct mp_recording_summary summary;
     MP_TRY(mp_recording_create(folder, recordings->format->name, &recording, error));
-    MP_TRY(read_files(recordings, recording, &summary, error));
+    for (int i = 0; i < recordings->paths; i++)
+        MP_TRY(
+            recordings->format->read(recordings->path[i], recordings->run.rules, recording, error));
+    MP_TRY(mp_recording_finish(recording, &summary, error));
+    if (summary.ranges == 0)
+        return mp_fail(error, MP_EFORMAT, "%s: no range of any thread is in it%s",
+                       recordings->path[0], recordings->paths > 1 ? ", nor in the others" : "");
     say_summary(recordings, &summary, stream);
     say_clocks(summary.processes, &summary.clocks, stream);
     return add_run(recordings, folder, opened, stream, error);

@@ -45,10 +45,7 @@ enum kineto_function kineto_function_of(const char *name) {
 static bool is_product(const char *name) {
     static const char *const known[] = {"aten::linear", "aten::matmul", "aten::mm", "aten::bmm",
                                         "aten::_grouped_mm"};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!strcmp(known[i], name))
-            return true;
-    return false;
+    return MP_ANY(i, MP_LENGTH(known), !strcmp(known[i], name));
 }
 
 static void describe(const struct kineto_model *model, struct kineto_name *name) {
@@ -117,7 +114,7 @@ static const char *datatype_of(const char *type) {
         {"int", "ncclInt32"},           {"byte", "ncclUint8"},
         {"unsigned char", "ncclUint8"}, {"char", "ncclInt8"},
         {"signed char", "ncclInt8"},    {"bool", "ncclUint8"}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (size_t i = 0; i < MP_LENGTH(known); i++)
         if (!strcasecmp(known[i][0], type))
             return known[i][1];
     return type;
@@ -483,42 +480,32 @@ static void end_model(struct kineto_model *model) {
 }
 MP_END(model, struct kineto_model, end_model(it))
 
-static int write_all(const struct kineto_model *model, struct mp_recording_process *process,
-                     struct mp_error *error) {
-    static int (*const writer[])(const struct kineto_model *, struct mp_recording_process *,
-                                 struct mp_error *) = {
-        write_ranges, write_waits, kineto_write_echoes, write_calls, write_nccl, write_gloo};
-    for (size_t i = 0; i < sizeof writer / sizeof *writer; i++)
-        MP_TRY(writer[i](model, process, error));
-    return MP_OK;
-}
-
-static int read_into(struct kineto_model *model, struct mp_recording *recording,
-                     struct mp_error *error) {
-    struct mp_recording_process *process = NULL;
-    MP_TRY(kineto_read(model->path, take, model, &model->header, error));
-    MP_TRY(check(model, error));
-    MP_TRY(kineto_nest(model, error));
-    const struct mp_recorded_process about = {.rank = model->header.rank,
-                                              .ranks = model->header.ranks,
-                                              .pid = model->threads ? (int)model->thread[0].process
-                                                                    : 0,
-                                              .host = model->header.host,
-                                              .source = model->path};
-    MP_TRY(mp_recording_process(recording, &about, &process, error));
-    if (model->header.damage[0]) {
-        char sentence[768];
-        snprintf(sentence, sizeof sentence, "%s is damaged %s: what is before that is here",
-                 model->path, model->header.damage);
-        mp_recording_cut(process, sentence);
-    }
-    return write_all(model, process, error);
-}
-
 static int read_trace(const char *path, const struct mp_rules *rules,
                       struct mp_recording *recording, struct mp_error *error) {
     MP_AUTO(model) struct kineto_model model = {.path = path, .rules = rules};
-    return read_into(&model, recording, error);
+    struct mp_recording_process *process = NULL;
+    MP_TRY(kineto_read(model.path, take, &model, &model.header, error));
+    MP_TRY(check(&model, error));
+    MP_TRY(kineto_nest(&model, error));
+    const struct mp_recorded_process about = {.rank = model.header.rank,
+                                              .ranks = model.header.ranks,
+                                              .pid =
+                                                  model.threads ? (int)model.thread[0].process : 0,
+                                              .host = model.header.host,
+                                              .source = model.path};
+    MP_TRY(mp_recording_process(recording, &about, &process, error));
+    if (model.header.damage[0]) {
+        char sentence[768];
+        snprintf(sentence, sizeof sentence, "%s is damaged %s: what is before that is here",
+                 model.path, model.header.damage);
+        mp_recording_cut(process, sentence);
+    }
+    static int (*const writer[])(const struct kineto_model *, struct mp_recording_process *,
+                                 struct mp_error *) = {
+        write_ranges, write_waits, kineto_write_echoes, write_calls, write_nccl, write_gloo};
+    for (size_t i = 0; i < MP_LENGTH(writer); i++)
+        MP_TRY(writer[i](&model, process, error));
+    return MP_OK;
 }
 
 static bool contains(const char *head, size_t size, const char *key) {

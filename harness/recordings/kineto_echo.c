@@ -40,15 +40,12 @@ static int chain_of(const struct kineto_model *model, int32_t range, struct link
     return depth < LEVELS ? depth : LEVELS;
 }
 
-static bool contains(const struct kineto_host *range, int64_t at_ns) {
-    return range->start_ns <= at_ns && at_ns < range->end_ns;
-}
-
 /* What began at `at_ns` is of the backward pass of all ranges that were over by then. */
 static void mark_backward(const struct kineto_model *model, struct link chain[], int depth,
                           int64_t at_ns) {
     for (int i = 0; i < depth; i++)
-        chain[i].backward = !contains(&model->host[chain[i].range], at_ns);
+        chain[i].backward = at_ns < model->host[chain[i].range].start_ns ||
+                            at_ns >= model->host[chain[i].range].end_ns;
 }
 
 static int write_echo(const struct echoes *echoes, int level, struct mp_error *error) {
@@ -180,10 +177,8 @@ static uint32_t copy_kind(const char *name) {
                  {"DtoH", KIND_FROM_DEVICE},
                  {"DtoD", KIND_IN_DEVICE},
                  {"PtoP", KIND_PEER}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strstr(name, known[i].word))
-            return known[i].kind;
-    return 0;
+    const size_t found = MP_PLACE(i, MP_LENGTH(known), strstr(name, known[i].word));
+    return found < MP_LENGTH(known) ? known[found].kind : 0;
 }
 
 static int write_work(const struct kineto_model *model, const struct kineto_device *work,

@@ -176,7 +176,7 @@ static void take_category(struct reading *reading, const char *text, size_t leng
                  {"Memcpy", KINETO_COPY},
                  {"Memset", KINETO_SET}};
     reading->event.category = KINETO_OTHER;
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    for (size_t i = 0; i < MP_LENGTH(known); i++)
         if (strlen(known[i].name) == length && !memcmp(known[i].name, text, length))
             reading->event.category = known[i].category;
 }
@@ -262,19 +262,16 @@ static int on_number(void *context, const char *text, size_t length) {
 
 static const struct field *find_field(const struct field fields[], size_t count,
                                       const unsigned char *key, size_t length) {
-    for (size_t i = 0; i < count; i++)
-        if (strlen(fields[i].key) == length && !memcmp(fields[i].key, key, length))
-            return &fields[i];
-    return NULL;
+    return MP_FIND(fields, i, count,
+                   strlen(fields[i].key) == length && !memcmp(fields[i].key, key, length));
 }
 
 static const struct field *field_of(const struct reading *reading, const unsigned char *key,
                                     size_t length) {
     if (reading->depth == DEPTH_EVENT)
-        return find_field(event_fields, sizeof event_fields / sizeof *event_fields, key, length);
+        return find_field(event_fields, MP_LENGTH(event_fields), key, length);
     if (reading->depth == DEPTH_ARGUMENTS)
-        return find_field(argument_fields, sizeof argument_fields / sizeof *argument_fields, key,
-                          length);
+        return find_field(argument_fields, MP_LENGTH(argument_fields), key, length);
     return NULL;
 }
 
@@ -372,16 +369,6 @@ static const yajl_callbacks callbacks = {.yajl_number = on_number,
 
 /* ---- files ---- */
 
-/* yajl's sentence ends in a line break. */
-static void note_json(yajl_handle parser, int64_t at, struct kineto_header *header) {
-    unsigned char *sentence = yajl_get_error(parser, 0, NULL, 0);
-    const char *text = sentence ? (const char *)sentence : "damaged";
-    snprintf(header->damage, sizeof header->damage, "near byte %lld of its text: %.*s",
-             (long long)at, (int)strcspn(text, "\n"), text);
-    if (sentence)
-        yajl_free_error(parser, sentence);
-}
-
 /* Damaged packing ends the text as the file's end would. */
 static int parse(struct mp_input *input, yajl_handle parser, struct reading *reading,
                  struct mp_error *error) {
@@ -394,8 +381,16 @@ static int parse(struct mp_input *input, yajl_handle parser, struct reading *rea
     while (status == yajl_status_ok && got == sizeof chunk) {
         mp_input_read(input, chunk, sizeof chunk, &got, &damage);
         status = yajl_parse(parser, chunk, got);
-        if (status == yajl_status_error)
-            note_json(parser, read + (int64_t)yajl_get_bytes_consumed(parser), header);
+        if (status == yajl_status_error) {
+            /* yajl's sentence ends in a line break. */
+            unsigned char *sentence = yajl_get_error(parser, 0, NULL, 0);
+            const char *text = sentence ? (const char *)sentence : "damaged";
+            snprintf(header->damage, sizeof header->damage, "near byte %lld of its text: %.*s",
+                     (long long)(read + (int64_t)yajl_get_bytes_consumed(parser)),
+                     (int)strcspn(text, "\n"), text);
+            if (sentence)
+                yajl_free_error(parser, sentence);
+        }
         read += (int64_t)got;
     }
     MP_TRY(reading->code);

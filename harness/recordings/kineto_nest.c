@@ -2,8 +2,6 @@
 
 #include "harness/recordings/kineto_model.h"
 
-#include "reference/base/order.h"
-
 /* ---- order ---- */
 
 static int compare_hosts(const void *left, const void *right) {
@@ -25,6 +23,7 @@ struct stack {
     int32_t *event;
     size_t depth;
 };
+MP_END(stack, struct stack, free(it->event))
 
 /* Places an event that begins now: what has ended is taken off. */
 static void place(struct kineto_model *model, struct stack *stack, int32_t index) {
@@ -47,10 +46,8 @@ static void place(struct kineto_model *model, struct stack *stack, int32_t index
 
 /* linear has matmul inside, and that mm. */
 static bool lies_in_product(const struct kineto_model *model, const struct stack *stack) {
-    for (size_t i = stack->depth; i-- > 0;)
-        if (kineto_name_of(model, model->host[stack->event[i]].name)->is_product)
-            return true;
-    return false;
+    return MP_ANY(i, stack->depth,
+                  kineto_name_of(model, model->host[stack->event[i]].name)->is_product);
 }
 
 /* Tells the ranges around a product how many rows it had. */
@@ -70,47 +67,32 @@ static int count_rows(struct kineto_model *model, const struct kineto_host *even
 }
 
 static int nest(struct kineto_model *model, struct mp_error *error) {
-    struct stack stack = {0};
+    MP_AUTO(stack) struct stack stack = {0};
     for (size_t i = 0; i < model->hosts; i++) {
         if (i == 0 || model->host[i].thread != model->host[i - 1].thread)
             stack.depth = 0;
         place(model, &stack, (int32_t)i);
         const struct kineto_host *event = &model->host[i];
         if (event->extra != KINETO_NONE && kineto_name_of(model, event->name)->is_product &&
-            !lies_in_product(model, &stack) && count_rows(model, event, error)) {
-            free(stack.event);
-            return MP_ENOMEM;
-        }
-        if (!MP_ROOM(stack.event, stack.depth)) {
-            free(stack.event);
-            return mp_no_memory(error);
-        }
-        stack.event[stack.depth++] = (int32_t)i;
+            !lies_in_product(model, &stack))
+            MP_TRY(count_rows(model, event, error));
+        MP_TRY(MP_APPEND(stack.event, stack.depth, error, (int32_t)i));
     }
-    free(stack.event);
     return MP_OK;
 }
 
 /* ---- what began what ---- */
 
-static int compare_keys(const void *left, const void *right) {
-    const struct kineto_key *a = left, *b = right;
-    return MP_ORDER(a->number, b->number) ?: MP_ORDER(a->start_ns, b->start_ns);
-}
+MP_COMPARE(compare_keys, struct kineto_key,
+           MP_ORDER(a->number, b->number) ?: MP_ORDER(a->start_ns, b->start_ns))
 
 /* The last of a number that begins before `before_ns`; NULL: none. */
 static const struct kineto_key *last_key(const struct kineto_key key[], size_t keys,
                                          uint64_t number, int64_t before_ns) {
-    size_t low = 0, high = keys;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (key[middle].number < number ||
-            (key[middle].number == number && key[middle].start_ns < before_ns))
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low > 0 && key[low - 1].number == number ? &key[low - 1] : NULL;
+    const size_t end = MP_BISECT(i, keys,
+                                 key[i].number < number ||
+                                     (key[i].number == number && key[i].start_ns < before_ns));
+    return end > 0 && key[end - 1].number == number ? &key[end - 1] : NULL;
 }
 
 /* The GPU's work by correlation with its call, or else by the operator's external id. */
@@ -145,9 +127,8 @@ static int find_forwards(struct kineto_model *model, struct mp_error *error) {
         if (event->category != KINETO_OPERATOR || event->sequence == KINETO_NO_SEQUENCE ||
             event->evaluation != KINETO_NONE || kineto_name_of(model, event->name)->is_evaluation)
             continue;
-        MP_TRY(MP_GROW(model->forward, model->forwards, error));
-        model->forward[model->forwards++] =
-            (struct kineto_key){event->sequence, event->start_ns, (int32_t)i};
+        MP_TRY(MP_APPEND(model->forward, model->forwards, error,
+                         (struct kineto_key){event->sequence, event->start_ns, (int32_t)i}));
     }
     MP_SORT(model->forward, model->forwards, compare_keys);
     return MP_OK;
@@ -189,10 +170,8 @@ int32_t kineto_counterpart(const struct kineto_model *model, int32_t range) {
 
 /* ---- operations that threads wait for ---- */
 
-static int by_start(const void *left, const void *right) {
-    const struct kineto_key *a = left, *b = right;
-    return MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(a->event, b->event);
-}
+MP_COMPARE(by_start, struct kineto_key,
+           MP_ORDER(a->start_ns, b->start_ns) ?: MP_ORDER(a->event, b->event))
 
 static size_t collect(const struct kineto_model *model, enum kineto_function function, bool issues,
                       struct kineto_key key[]) {
@@ -270,10 +249,8 @@ static int add_wait(struct kineto_model *model, int32_t issue, int32_t operation
 }
 
 static bool has_gloo(const struct kineto_model *model, enum kineto_function function) {
-    for (size_t i = 0; i < model->name_count; i++)
-        if (model->name[i].is_gloo && model->name[i].function == function)
-            return true;
-    return false;
+    return MP_ANY(i, model->name_count,
+                  model->name[i].is_gloo && model->name[i].function == function);
 }
 
 /* Each operation belongs to the first call for one of its function that has none yet. */
@@ -291,10 +268,7 @@ static int find_waits_of(struct kineto_model *model, enum kineto_function functi
     return MP_OK;
 }
 
-static int compare_waits(const void *left, const void *right) {
-    const struct kineto_wait *a = left, *b = right;
-    return MP_ORDER(a->issue, b->issue);
-}
+MP_COMPARE(compare_waits, struct kineto_wait, MP_ORDER(a->issue, b->issue))
 
 static int find_waits(struct kineto_model *model, struct mp_error *error) {
     MP_AUTO(memory) struct kineto_key *issue = NULL;
@@ -309,15 +283,7 @@ static int find_waits(struct kineto_model *model, struct mp_error *error) {
 }
 
 size_t kineto_first_wait(const struct kineto_model *model, int32_t issue) {
-    size_t low = 0, high = model->waits;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (model->wait[middle].issue < issue)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    return MP_BISECT(i, model->waits, model->wait[i].issue < issue);
 }
 
 int kineto_nest(struct kineto_model *model, struct mp_error *error) {

@@ -130,15 +130,8 @@ int nsys_each_row(struct nsys_file *file, const char *table, const char *const c
 /* ---- processes ---- */
 
 static struct nsys_process *find(struct nsys_file *file, int64_t key) {
-    int low = 0, high = file->processes;
-    while (low < high) {
-        int middle = (low + high) / 2;
-        if (file->item[middle].key < key)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < file->processes && file->item[low].key == key ? &file->item[low] : NULL;
+    const int at = MP_BISECT(i, file->processes, file->item[i].key < key);
+    return at < file->processes && file->item[at].key == key ? &file->item[at] : NULL;
 }
 
 struct nsys_process *nsys_process_of(struct nsys_file *file, int64_t global) {
@@ -189,7 +182,7 @@ static void find_processes(struct nsys_file *file) {
         {"MPI_P2P_EVENTS", "globalTid", "", false},
         {"CUPTI_ACTIVITY_KIND_KERNEL", "globalPid", "", true},
     };
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    for (size_t i = 0; i < MP_LENGTH(places); i++) {
         const char *const column[] = {places[i].column, NULL};
         struct search search = {file, places[i].is_work, -1};
         nsys_each_row(file, places[i].table, column, places[i].condition, take_process, &search);
@@ -358,7 +351,7 @@ static void describe_missing(const struct nsys_file *file, char text[400]) {
     };
     size_t length = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < sizeof tables / sizeof *tables && length < 400; i++)
+    for (size_t i = 0; i < MP_LENGTH(tables) && length < 400; i++)
         if (!has_column(file, tables[i].table, NULL) &&
             (!tables[i].unless || has_column(file, tables[i].unless, NULL)))
             length += (size_t)snprintf(text + length, 400 - length, "%s%s",

@@ -42,15 +42,6 @@ struct reading {
 
 /* ---- names of domains, categories, threads ---- */
 
-static int add_domain(struct reading *reading, int64_t key, int64_t id, const char *name) {
-    if (reading->domains == NAMES_LIMIT || !name)
-        return MP_OK;
-    MP_TRY(MP_GROW(reading->domain, reading->domains, reading->error));
-    reading->domain[reading->domains] =
-        (struct domain){key, id, mp_arena_text(&reading->texts, name)};
-    return reading->domain[reading->domains++].name ? MP_OK : mp_no_memory(reading->error);
-}
-
 static const char *domain_of(const struct reading *reading, int64_t key, int64_t id) {
     for (int i = reading->domains - 1; i >= 0; i--)
         if (reading->domain[i].key == key && reading->domain[i].id == id)
@@ -72,7 +63,12 @@ static int take_name(void *context, sqlite3_stmt *row) {
         return MP_OK;
     switch (sqlite3_column_int(row, NAME_EVENT)) {
     case EVENT_DOMAIN:
-        return add_domain(reading, nsys_key(global), domain, text);
+        if (reading->domains == NAMES_LIMIT || !text)
+            return MP_OK;
+        MP_TRY(MP_GROW(reading->domain, reading->domains, reading->error));
+        reading->domain[reading->domains] =
+            (struct domain){nsys_key(global), domain, mp_arena_text(&reading->texts, text)};
+        return reading->domain[reading->domains++].name ? MP_OK : mp_no_memory(reading->error);
     case EVENT_THREAD:
         return mp_recording_name(own->process, MP_NAME_THREAD, NULL, nsys_thread(global), text,
                                  reading->error);
@@ -249,22 +245,18 @@ static int take_mpi(void *context, sqlite3_stmt *row) {
     return own ? mp_recording_range(own->process, &range, reading->error) : MP_OK;
 }
 
-static int read_all(struct reading *reading) {
-    static const char *const mpi[] = {"MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS",
-                                      "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"};
-    static const char *const mpi_columns[] = {"start", "end", "globalTid", "@textId", "size", NULL};
-    MP_TRY(nsys_each_row(reading->file, "NVTX_EVENTS", name_columns,
-                         "WHERE eventType IN (33, 39, 75)", take_name, reading));
-    MP_TRY(nsys_each_row(reading->file, "NVTX_EVENTS", range_columns,
-                         "WHERE eventType IN (34, 59, 60)", take_range, reading));
-    for (size_t i = 0; i < sizeof mpi / sizeof *mpi; i++)
-        MP_TRY(nsys_each_row(reading->file, mpi[i], mpi_columns, "", take_mpi, reading));
-    return MP_OK;
-}
-
 MP_END(reading, struct reading, (free(it->domain), free(it->shape), mp_arena_release(&it->texts)))
 
 int nsys_read_ranges(struct nsys_file *file, struct mp_error *error) {
     MP_AUTO(reading) struct reading reading = {.file = file, .error = error};
-    return read_all(&reading);
+    static const char *const mpi[] = {"MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS",
+                                      "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"};
+    static const char *const mpi_columns[] = {"start", "end", "globalTid", "@textId", "size", NULL};
+    MP_TRY(nsys_each_row(reading.file, "NVTX_EVENTS", name_columns,
+                         "WHERE eventType IN (33, 39, 75)", take_name, &reading));
+    MP_TRY(nsys_each_row(reading.file, "NVTX_EVENTS", range_columns,
+                         "WHERE eventType IN (34, 59, 60)", take_range, &reading));
+    for (size_t i = 0; i < MP_LENGTH(mpi); i++)
+        MP_TRY(nsys_each_row(reading.file, mpi[i], mpi_columns, "", take_mpi, &reading));
+    return MP_OK;
 }

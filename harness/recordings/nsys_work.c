@@ -6,7 +6,6 @@
 
 #include "harness/recordings/nsys_file.h"
 #include "reference/base/arena.h"
-#include "reference/base/order.h"
 
 /* A kernel of NCCL, and the call that launched it. */
 struct collective {
@@ -71,7 +70,7 @@ static bool read_kernel_name(const char *name, struct collective *collective) {
              (int)(length < 23 ? length : 23), at);
     for (at += length; *at == '_'; at += length) {
         length = strcspn(++at, "_(<");
-        for (size_t i = 0; i < sizeof datatypes / sizeof *datatypes; i++)
+        for (size_t i = 0; i < MP_LENGTH(datatypes); i++)
             if (is_word(at, length, datatypes[i].in_kernel) ||
                 is_word(at, length, datatypes[i].before)) {
                 snprintf(collective->datatype, sizeof collective->datatype, "%s",
@@ -82,16 +81,8 @@ static bool read_kernel_name(const char *name, struct collective *collective) {
     return true;
 }
 
-static int add_collective(struct reading *reading, const struct collective *collective) {
-    MP_TRY(MP_GROW(reading->collective, reading->collectives, reading->error));
-    reading->collective[reading->collectives++] = *collective;
-    return MP_OK;
-}
-
-static int compare_correlations(const void *left, const void *right) {
-    const struct collective *a = left, *b = right;
-    return MP_ORDER(a->own, b->own) ?: MP_ORDER(a->correlation, b->correlation);
-}
+MP_COMPARE(compare_correlations, struct collective,
+           MP_ORDER(a->own, b->own) ?: MP_ORDER(a->correlation, b->correlation))
 
 /* ---- kernels, copies, sets, calls ---- */
 
@@ -169,7 +160,9 @@ static int take_kernel(void *context, sqlite3_stmt *row) {
                                     .end_ns = kernel.end_ns,
                                     .correlation = kernel.correlation,
                                     .stream = kernel.stream};
-    return read_kernel_name(name, &collective) ? add_collective(reading, &collective) : MP_OK;
+    return read_kernel_name(name, &collective)
+               ? MP_APPEND(reading->collective, reading->collectives, reading->error, collective)
+               : MP_OK;
 }
 
 static const char *const copy_columns[] = {SHARED_COLUMNS, "bytes",   "copyKind",
@@ -258,26 +251,18 @@ static int take_operation(void *context, sqlite3_stmt *row) {
     operation.bytes = number_of(text, "Message size [bytes]", &bytes) ? (int64_t)bytes : -1;
     if (!operation.own)
         return MP_OK;
-    MP_TRY(MP_GROW(reading->operation, reading->operations, reading->error));
-    reading->operation[reading->operations++] = operation;
-    return MP_OK;
+    return MP_APPEND(reading->operation, reading->operations, reading->error, operation);
 }
 
 /* The last call of NCCL's before the launch, on its thread; NULL: none says its communicator. */
 static const struct operation *operation_of(const struct reading *reading,
                                             const struct collective *collective) {
-    size_t low = 0, high = reading->operations;
-    while (low < high) { /* they are in the order of time */
-        size_t middle = (low + high) / 2;
-        if (reading->operation[middle].start_ns <= collective->called_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    while (low-- > 0)
-        if (reading->operation[low].own == collective->own &&
-            reading->operation[low].thread == collective->thread)
-            return &reading->operation[low];
+    size_t end = MP_BISECT(i, reading->operations, /* they are in the order of time */
+                           reading->operation[i].start_ns <= collective->called_ns);
+    while (end-- > 0)
+        if (reading->operation[end].own == collective->own &&
+            reading->operation[end].thread == collective->thread)
+            return &reading->operation[end];
     return NULL;
 }
 
@@ -316,24 +301,20 @@ static int write_collectives(struct reading *reading) {
     return MP_OK;
 }
 
-static int read_all(struct reading *reading) {
-    struct nsys_file *file = reading->file;
-    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_KERNEL", kernel_columns, "", take_kernel,
-                         reading));
-    MP_SORT(reading->collective, reading->collectives, compare_correlations);
-    MP_TRY(
-        nsys_each_row(file, "CUPTI_ACTIVITY_KIND_RUNTIME", call_columns, "", take_call, reading));
-    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_MEMCPY", copy_columns, "", take_copy, reading));
-    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_MEMSET", set_columns, "", take_set, reading));
-    if (reading->collectives > 0)
-        MP_TRY(nsys_each_row(file, "NVTX_EVENTS", operation_columns,
-                             "WHERE eventType = 59 ORDER BY start", take_operation, reading));
-    return write_collectives(reading);
-}
-
 MP_END(reading, struct reading, (free(it->collective), free(it->operation)))
 
 int nsys_read_work(struct nsys_file *file, struct mp_error *error) {
     MP_AUTO(reading) struct reading reading = {.file = file, .error = error};
-    return read_all(&reading);
+    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_KERNEL", kernel_columns, "", take_kernel,
+                         &reading));
+    MP_SORT(reading.collective, reading.collectives, compare_correlations);
+    MP_TRY(
+        nsys_each_row(file, "CUPTI_ACTIVITY_KIND_RUNTIME", call_columns, "", take_call, &reading));
+    MP_TRY(
+        nsys_each_row(file, "CUPTI_ACTIVITY_KIND_MEMCPY", copy_columns, "", take_copy, &reading));
+    MP_TRY(nsys_each_row(file, "CUPTI_ACTIVITY_KIND_MEMSET", set_columns, "", take_set, &reading));
+    if (reading.collectives > 0)
+        MP_TRY(nsys_each_row(file, "NVTX_EVENTS", operation_columns,
+                             "WHERE eventType = 59 ORDER BY start", take_operation, &reading));
+    return write_collectives(&reading);
 }

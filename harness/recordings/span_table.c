@@ -40,7 +40,7 @@ static const char *const column_names[COLUMNS] = {
 enum field { FIELD_ITERATION, FIELD_LAYER, FIELD_DIRECTION, FIELD_TOKENS, FIELD_BYTES, FIELD_WAIT };
 static const char *const field_names[] = {"iteration", "layer", "direction",
                                           "tokens",    "bytes", "wait_ns"};
-enum { FIELDS = sizeof field_names / sizeof *field_names };
+enum { FIELDS = MP_LENGTH(field_names) };
 
 /* From where to where a rank's iteration went, where no span says so. */
 struct extent {
@@ -120,7 +120,7 @@ static int read_header(struct table *table, struct mp_error *error) {
             const bool is_time = c == COLUMN_START || c == COLUMN_END || c == COLUMN_WAIT;
             if (strncmp(table->field[f], column_names[c], length) != 0)
                 continue;
-            for (size_t u = 0; u < (is_time ? sizeof units / sizeof *units : 1); u++)
+            for (size_t u = 0; u < (is_time ? MP_LENGTH(units) : 1); u++)
                 if (!strcmp(table->field[f] + length, units[u].ending)) {
                     table->place[c] = f;
                     table->unit_ns[c] = units[u].ns;
@@ -204,9 +204,8 @@ static int extend(struct rank *rank, int64_t iteration, int64_t start_ns, int64_
         extent->end_ns = end_ns > extent->end_ns ? end_ns : extent->end_ns;
         return MP_OK;
     }
-    MP_TRY(MP_GROW(rank->extent, rank->extents, error));
-    rank->extent[rank->extents++] = (struct extent){iteration, start_ns, end_ns};
-    return MP_OK;
+    return MP_APPEND(rank->extent, rank->extents, error,
+                     (struct extent){iteration, start_ns, end_ns});
 }
 
 static int fill_direction(const struct table *table, int64_t *direction, struct mp_error *error) {
@@ -322,16 +321,6 @@ static int read_lines(struct table *table, struct mp_error *error) {
                             : mp_fail(error, MP_EFORMAT, "%s: no span is in it", table->path);
 }
 
-static int read_all(struct table *table, struct mp_error *error) {
-    MP_TRY(mp_input_open(table->path, &table->input, error));
-    MP_TRY(read_header(table, error));
-    MP_TRY(read_lines(table, error));
-    for (uint32_t r = 0; r < table->ranks; r++)
-        if (table->rank[r].process)
-            MP_TRY(write_iterations(&table->rank[r], error));
-    return MP_OK;
-}
-
 static void end_table(struct table *table) {
     for (uint32_t r = 0; r < table->ranks; r++)
         free(table->rank[r].extent);
@@ -344,7 +333,13 @@ static int read_table(const char *path, const struct mp_rules *rules,
                       struct mp_recording *recording, struct mp_error *error) {
     MP_AUTO(table) struct table table = {.path = path, .recording = recording};
     (void)rules;
-    return read_all(&table, error);
+    MP_TRY(mp_input_open(table.path, &table.input, error));
+    MP_TRY(read_header(&table, error));
+    MP_TRY(read_lines(&table, error));
+    for (uint32_t r = 0; r < table.ranks; r++)
+        if (table.rank[r].process)
+            MP_TRY(write_iterations(&table.rank[r], error));
+    return MP_OK;
 }
 
 /* By its header: that of loads has ranks, too, but no times. */

@@ -14,7 +14,6 @@
 #include "profiler/record/spool_writer.h"
 #include "reference/base/arena.h"
 #include "reference/base/digest.h"
-#include "reference/base/order.h"
 
 enum {
     RANKS_LIMIT = 65536,
@@ -153,32 +152,26 @@ int mp_recording_create(const char *folder, const char *collector, struct mp_rec
     return MP_OK;
 }
 
-static void close_files(struct mp_recording_process *process) {
-    if (process->spool.batch)
-        spool_writer_close(&process->spool, NULL);
-    if (process->device.batch)
-        spool_writer_close(&process->device, NULL);
-}
-
-static void destroy_process(struct mp_recording_process *process) {
-    char path[PATH_MAX];
-    close_files(process);
-    path_of(process, ".spool", path);
-    unlink(path);
-    path_of(process, MP_DEVICE_ENDING, path);
-    unlink(path);
-    name_table_free(&process->names);
-    name_table_free(&process->domains);
-    name_table_free(&process->device_names);
-    free(process->collective);
-    free(process);
-}
-
 void mp_recording_destroy(struct mp_recording *recording) {
     if (!recording)
         return;
-    for (int i = 0; i < recording->processes; i++)
-        destroy_process(recording->process[i]);
+    for (int i = 0; i < recording->processes; i++) {
+        struct mp_recording_process *process = recording->process[i];
+        char path[PATH_MAX];
+        if (process->spool.batch)
+            spool_writer_close(&process->spool, NULL);
+        if (process->device.batch)
+            spool_writer_close(&process->device, NULL);
+        path_of(process, ".spool", path);
+        unlink(path);
+        path_of(process, MP_DEVICE_ENDING, path);
+        unlink(path);
+        name_table_free(&process->names);
+        name_table_free(&process->domains);
+        name_table_free(&process->device_names);
+        free(process->collective);
+        free(process);
+    }
     name_table_free(&recording->functions);
     free(recording->process);
     free(recording);
@@ -230,13 +223,10 @@ int mp_recording_process(struct mp_recording *recording, const struct mp_recorde
 }
 
 int mp_recording_free_rank(const struct mp_recording *recording) {
-    for (int rank = 0;; rank++) {
-        int i = 0;
-        while (i < recording->processes && recording->process[i]->rank != rank)
-            i++;
-        if (i == recording->processes)
-            return rank;
-    }
+    int rank = 0;
+    while (MP_ANY(i, recording->processes, recording->process[i]->rank == rank))
+        rank++;
+    return rank;
 }
 
 void mp_recording_note(struct mp_recording_process *process, const char *sentence) {
@@ -379,10 +369,7 @@ static void count_collectives(struct mp_recording_process *process) {
     }
 }
 
-static int compare_communicators(const void *left, const void *right) {
-    const struct kept *a = left, *b = right;
-    return MP_ORDER(a->is.communicator, b->is.communicator);
-}
+MP_COMPARE(compare_communicators, struct kept, MP_ORDER(a->is.communicator, b->is.communicator))
 
 static int32_t members_of(const struct mp_recording *recording, const struct kept *kept) {
     int32_t members = 0;
@@ -458,25 +445,6 @@ static void forget_counts(struct mp_recording_process *process) {
             process->collective[i].is.sequence = 0;
 }
 
-/* Collectives, how its clock lies, and the end. */
-static int write_rest(struct mp_recording_process *process, const struct meeting_clock *clock,
-                      struct mp_error *error) {
-    const char *reason = process->cut[0] ? process->cut : process->note;
-    const struct mp_spool_record end = {.type = MP_SPOOL_END,
-                                        .as.end = {.status =
-                                                       process->cut[0] ? MP_EINTERRUPTED : MP_OK,
-                                                   .reason = reason}},
-                                 device_end = {.type = MP_SPOOL_END, .as.end.reason = ""};
-    for (size_t i = 0; i < process->collectives; i++) {
-        const struct mp_spool_record collective = {.type = MP_SPOOL_COLLECTIVE,
-                                                   .as.collective = process->collective[i].is};
-        MP_TRY(spool_writer_add(&process->device, &collective, error));
-    }
-    MP_TRY(clock_samples_write(clock->sample, clock->samples, &process->spool, error));
-    MP_TRY(spool_writer_add(&process->spool, &end, error));
-    return process->has_device ? spool_writer_add(&process->device, &device_end, error) : MP_OK;
-}
-
 /* When it began: on the first process's wall clock where its own clock was put beside that one's.
  */
 static void fill_clocks(struct mp_recording_process *process, const struct meeting_clock *clock,
@@ -496,7 +464,20 @@ static void fill_clocks(struct mp_recording_process *process, const struct meeti
 static int finish_process(struct mp_recording_process *process, const struct meeting_clock *clock,
                           struct mp_error *error) {
     char path[PATH_MAX];
-    MP_TRY(write_rest(process, clock, error));
+    const char *reason = process->cut[0] ? process->cut : process->note;
+    const struct mp_spool_record end = {.type = MP_SPOOL_END,
+                                        .as.end = {.status =
+                                                       process->cut[0] ? MP_EINTERRUPTED : MP_OK,
+                                                   .reason = reason}},
+                                 device_end = {.type = MP_SPOOL_END, .as.end.reason = ""};
+    for (size_t i = 0; i < process->collectives; i++) {
+        const struct mp_spool_record collective = {.type = MP_SPOOL_COLLECTIVE,
+                                                   .as.collective = process->collective[i].is};
+        MP_TRY(spool_writer_add(&process->device, &collective, error));
+    }
+    MP_TRY(clock_samples_write(clock->sample, clock->samples, &process->spool, error));
+    MP_TRY(spool_writer_add(&process->spool, &end, error));
+    MP_TRY(process->has_device ? spool_writer_add(&process->device, &device_end, error) : MP_OK);
     MP_TRY(spool_writer_close(&process->spool, error));
     path_of(process, ".spool", path);
     MP_TRY(patch(path, &process->header, error));

@@ -55,10 +55,7 @@ int mp_files_list(const char *folder, const char *ending, struct mp_files *files
 
 bool mp_files_hold_anything(const struct mp_files *files) {
     struct stat status;
-    for (int i = 0; i < files->count; i++)
-        if (!stat(files->path[i], &status) && status.st_size > 0)
-            return true;
-    return false;
+    return MP_ANY(i, files->count, !stat(files->path[i], &status) && status.st_size > 0);
 }
 
 void mp_files_remove(const struct mp_files *files) {

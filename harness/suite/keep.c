@@ -384,7 +384,7 @@ char *mp_suite_killed_command(const char *folder, const char *database,
                                  "--db",    database,
                                  "--hosts", hosts ? hosts->file : "",
                                  "--copy",  is_copied ? hosts->copy : ""};
-    enum { WORDS = sizeof words / sizeof *words, OF_HOSTS = 4 };
+    enum { WORDS = MP_LENGTH(words), OF_HOSTS = 4 };
     const struct mp_command command = {.word = (char **)(uintptr_t)words,
                                        .count = is_copied ? WORDS : WORDS - OF_HOSTS};
     return mp_command_text(&command);

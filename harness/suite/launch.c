@@ -65,10 +65,6 @@ static void note_signal(struct findings *findings, const char *line) {
     findings->signal = atoi(signal + sizeof " exited on signal " - 1);
 }
 
-static bool is_frame(const char *line) {
-    return strlen(line) >= 40 && !line[strspn(line, "-")];
-}
-
 /* mpirun's daemons about themselves: "[node:4711] Set MCA parameter ..." */
 static bool is_of_daemon(const char *line) {
     int end = 0;
@@ -85,7 +81,7 @@ static struct findings search(char *tail) {
         char *next = strchr(line, '\n');
         if (next)
             *next++ = '\0';
-        if (is_frame(line))
+        if (strlen(line) >= 40 && !line[strspn(line, "-")])
             is_framed = !is_framed;
         else if (!strncmp(line, TRAINER_PREFIX, sizeof TRAINER_PREFIX - 1))
             findings.trainer = line + sizeof TRAINER_PREFIX - 1;
@@ -286,24 +282,20 @@ static bool read_output(struct child *child) {
     return has_progress;
 }
 
-/* Adds to the end of the log that is remembered; its older half goes when it is full. */
-static void keep_tail(struct child *child, const char *bytes, size_t count) {
-    if (child->tail_length + count > TAIL_SIZE) {
-        size_t half = child->tail_length / 2;
-        child->tail_length -= half;
-        memmove(child->tail, child->tail + half, child->tail_length);
-    }
-    for (size_t i = 0; i < count; i++)
-        child->tail[child->tail_length++] = bytes[i] ? bytes[i] : '?';
-    child->tail[child->tail_length] = '\0';
-}
-
 /* Reads the standard error into the log, as long as the disk takes it. */
 static void read_errors(struct child *child) {
     char bytes[4096];
     size_t count;
     while ((count = read_some(&child->errors, bytes, sizeof bytes)) > 0) {
-        keep_tail(child, bytes, count);
+        /* Adds to the end of the log that is remembered; its older half goes when it is full. */
+        if (child->tail_length + count > TAIL_SIZE) {
+            size_t half = child->tail_length / 2;
+            child->tail_length -= half;
+            memmove(child->tail, child->tail + half, child->tail_length);
+        }
+        for (size_t i = 0; i < count; i++)
+            child->tail[child->tail_length++] = bytes[i] ? bytes[i] : '?';
+        child->tail[child->tail_length] = '\0';
         if (child->log >= 0 && write(child->log, bytes, count) != (ssize_t)count)
             close_if_open(&child->log);
     }
@@ -330,12 +322,6 @@ static void check_ending(struct child *child) {
         mp_processes_signal(child->pid, SIGKILL, true);
 }
 
-/* What poll has to wait for. */
-static void child_poll(const struct child *child, struct pollfd ready[CHILD_DESCRIPTORS]) {
-    ready[0] = (struct pollfd){.fd = child->output, .events = POLLIN};
-    ready[1] = (struct pollfd){.fd = child->errors, .events = POLLIN};
-}
-
 /* Reads what has come, shows it, ends a job that takes too long or that the user stops.  Whether
  * the job has ended. */
 static bool child_attend(struct child *child) {
@@ -354,7 +340,10 @@ static bool child_attend(struct child *child) {
     return has_ended;
 }
 
-static void describe_end(const struct child *child, struct mp_launch_result *result) {
+/* After the job's end: says how it ended and frees what the child had. */
+static void child_finish(struct child *child, struct mp_launch_result *result) {
+    *result = (struct mp_launch_result){.progress = child->progress,
+                                        .seconds = child->end - child->begin - child->stopped};
     long long iteration = child->progress.iteration, iterations = child->progress.iterations;
     bool is_success = WIFEXITED(child->status) && WEXITSTATUS(child->status) == 0;
     result->end = child->ending;
@@ -372,13 +361,6 @@ static void describe_end(const struct child *child, struct mp_launch_result *res
         snprintf(result->reason, sizeof result->reason,
                  "stopped by the user after iteration %lld of %lld", iteration, iterations);
     }
-}
-
-/* After the job's end: says how it ended and frees what the child had. */
-static void child_finish(struct child *child, struct mp_launch_result *result) {
-    *result = (struct mp_launch_result){.progress = child->progress,
-                                        .seconds = child->end - child->begin - child->stopped};
-    describe_end(child, result);
     close_child(child);
 }
 
@@ -472,7 +454,8 @@ static void wait_for(const struct side side[2], double until) {
             ready[2 * i] = ready[2 * i + 1] = (struct pollfd){.fd = -1};
             continue;
         }
-        child_poll(&side[i].child, ready + 2 * i);
+        (ready + 2 * i)[0] = (struct pollfd){.fd = side[i].child.output, .events = POLLIN};
+        (ready + 2 * i)[1] = (struct pollfd){.fd = side[i].child.errors, .events = POLLIN};
         is_silent = is_silent || (ready[2 * i].fd < 0 && ready[2 * i + 1].fd < 0);
     }
     left = fmin(left, is_silent ? CHILD_TICK_MS / 10.0 : CHILD_TICK_MS);

@@ -327,17 +327,6 @@ static int finish_job(struct mp_suite *suite, int i, const struct mp_suite_chang
                            suite->job[i].file.job.name, own.text);
 }
 
-/* With every job refused there is nothing to run. */
-static int check_refusals(const struct mp_suite *suite, struct mp_error *error) {
-    char others[64] = "";
-    if (mp_suite_possible(suite) > 0)
-        return MP_OK;
-    if (suite->count > 1)
-        snprintf(others, sizeof others, "; the other jobs (%d) are refused, too", suite->count - 1);
-    return mp_fail(error, MP_EREFUSED, "%s:%d: job %.100s: %s%s", suite->path, suite->line[0],
-                   suite->job[0].file.job.name, suite->refusal[0], others);
-}
-
 /* A cluster in a suite without predicted jobs means that `executor` was forgotten. */
 static int check_executors(const struct mp_suite *suite, struct mp_error *error) {
     int named = -1;
@@ -353,33 +342,6 @@ static int check_executors(const struct mp_suite *suite, struct mp_error *error)
         "%s:%d: job %.100s has a cluster or loads, which are for predictions, and no job "
         "of the suite says executor: predicted",
         suite->path, suite->line[named], suite->job[named].file.job.name);
-}
-
-static int finish_jobs(struct mp_suite *suite, const struct mp_suite_changes *changes,
-                       struct mp_error *error) {
-    int measured = -1;
-    MP_TRY(check_executors(suite, error));
-    for (int i = 0; i < suite->count; i++) {
-        MP_TRY(finish_job(suite, i, changes, error));
-        measured = mp_suite_is_predicted(suite, i) ? measured : i;
-    }
-    if (changes->text && measured >= 0) /* the same for all jobs */
-        MP_TRY(check_text("--text", &suite->job[measured].file.job, error));
-    return check_refusals(suite, error);
-}
-
-static int build(struct mp_suite *suite, const struct mp_yaml *document,
-                 const struct mp_systems *systems, const struct mp_suite_changes *changes,
-                 struct mp_error *error) {
-    const struct mp_reading reading = {suite->path, error};
-    MP_TRY(mp_options_read(&reading, mp_suite_options, "a suite", document, suite));
-    MP_TRY(read_jobs(suite, systems, error));
-    suite->common = suite->jobs = NULL; /* they go with the document */
-    for (int i = 0; i < suite->count && changes->predicted; i++)
-        suite->job[i].executor = MP_EXECUTOR_PREDICTED;
-    for (int i = 0; i < changes->set_count; i++)
-        MP_TRY(set_one(suite, changes->set[i], systems, error));
-    return finish_jobs(suite, changes, error);
 }
 
 /* What is wrong with a line of a file that is no YAML at all doesn't say that it is the wrong file;
@@ -408,7 +370,30 @@ static int create(const char *path, const char *text, const struct mp_systems *s
     if (!text)
         MP_TRY(mp_yaml_read_file(path, &suite->text, &size, error));
     MP_TRY(parse(suite, size, &document, error));
-    return build(suite, document, systems, changes, error);
+    const struct mp_reading reading = {suite->path, error};
+    MP_TRY(mp_options_read(&reading, mp_suite_options, "a suite", document, suite));
+    MP_TRY(read_jobs(suite, systems, error));
+    suite->common = suite->jobs = NULL; /* they go with the document */
+    for (int i = 0; i < suite->count && changes->predicted; i++)
+        suite->job[i].executor = MP_EXECUTOR_PREDICTED;
+    for (int i = 0; i < changes->set_count; i++)
+        MP_TRY(set_one(suite, changes->set[i], systems, error));
+    int measured = -1;
+    MP_TRY(check_executors(suite, error));
+    for (int i = 0; i < suite->count; i++) {
+        MP_TRY(finish_job(suite, i, changes, error));
+        measured = mp_suite_is_predicted(suite, i) ? measured : i;
+    }
+    if (changes->text && measured >= 0) /* the same for all jobs */
+        MP_TRY(check_text("--text", &suite->job[measured].file.job, error));
+    /* With every job refused there is nothing to run. */
+    char others[64] = "";
+    if (mp_suite_possible(suite) > 0)
+        return MP_OK;
+    if (suite->count > 1)
+        snprintf(others, sizeof others, "; the other jobs (%d) are refused, too", suite->count - 1);
+    return mp_fail(error, MP_EREFUSED, "%s:%d: job %.100s: %s%s", suite->path, suite->line[0],
+                   suite->job[0].file.job.name, suite->refusal[0], others);
 }
 
 int mp_suite_parse(const char *path, const char *text, const struct mp_systems *systems,

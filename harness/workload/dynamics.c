@@ -54,7 +54,7 @@ static const struct knot {
     {1251, {1.15, 4.83, 0.276, 9.14, 0.944, 0.043}},
     {2001, {1.56, 5.05, 0.25, 9.16, 0.944, 0.0302}},
 };
-enum { KNOTS = sizeof knots / sizeof *knots };
+enum { KNOTS = MP_LENGTH(knots) };
 
 static const double bend = 0.613;       /* the z of the bend */
 static const double tail = 0.159;       /* skew of P: a few experts stand far above the others */
@@ -166,17 +166,6 @@ static void add_scale(const struct mp_generate_options *options, int layer, int 
     }
 }
 
-/* z: from heights to those above the bend, with the iteration's own noise. */
-static void add_noise(const struct mp_generate_options *options, int64_t iteration, int layer,
-                      double noise, double z[]) {
-    const uint64_t fresh = mp_random_bits(
-        (uint64_t)options->seed, mp_share_stream_of(MP_STREAM_NOISE, layer), (uint64_t)iteration);
-    for (int e = 0; e < options->experts; e++) {
-        double above = z[e] - bend, w = noise * triangular(mix(fresh + (uint64_t)e * odd));
-        z[e] = above + (above > 0 ? w / (1 + calm * above) : w);
-    }
-}
-
 /* Heights above the bend. */
 static void find_heights(const struct mp_generate_options *options, int64_t iteration, int layer,
                          const struct moment *moment, double z[]) {
@@ -192,7 +181,13 @@ static void find_heights(const struct mp_generate_options *options, int64_t iter
     for (int scale = 0; scale < SCALES; scale++, size *= 2, variance /= 2)
         add_scale(options, layer, scale, moment->turns * size,
                   sqrt((1 - moment->settled) * variance), z);
-    add_noise(options, iteration, layer, moment->noise, z);
+    /* z: from heights to those above the bend, with the iteration's own noise. */
+    const uint64_t fresh = mp_random_bits(
+        (uint64_t)options->seed, mp_share_stream_of(MP_STREAM_NOISE, layer), (uint64_t)iteration);
+    for (int e = 0; e < options->experts; e++) {
+        double above = z[e] - bend, w = moment->noise * triangular(mix(fresh + (uint64_t)e * odd));
+        z[e] = above + (above > 0 ? w / (1 + calm * above) : w);
+    }
 }
 
 int mp_share_dynamics(const struct mp_share_wish *wish, double share[], struct mp_error *error) {

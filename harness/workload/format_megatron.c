@@ -7,7 +7,6 @@
 #include "harness/workload/format_json.h"
 #include "harness/workload/format_readers.h"
 #include "harness/workload/format_rows.h"
-#include "reference/base/order.h"
 
 enum {
     LINE_LIMIT = 4 << 20, /* bytes; JSON as a tree needs some fifty times its text */
@@ -197,9 +196,7 @@ static void name_layer(const struct mp_rows *rows, int layer, char *text, size_t
 
 static void note(const struct mp_rows *rows, char *text, size_t size) {
     const struct place *place = of(rows)->place;
-    int decoder = 0;
-    while (decoder < rows->shape.layers && !place[decoder].mtp)
-        decoder++;
+    const int decoder = MP_PLACE(i, rows->shape.layers, place[i].mtp);
     snprintf(text, size,
              "layers are the model's with experts, renumbered: %d of block decoder from %d on, %d "
              "of block mtp; lines of the same step, layer and rank are micro-batches",

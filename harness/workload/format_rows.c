@@ -259,22 +259,6 @@ static int check_whole(const struct mp_rows *rows, struct mp_error *error) {
                    (int)(place % shape->ranks), expert, (long long)mp_input_line_number(input));
 }
 
-static int read_iteration(struct mp_rows *rows, struct mp_error *error) {
-    const struct mp_trace_shape *shape = &rows->shape;
-    const size_t cells = (size_t)rows->blocks * (size_t)shape->ranks;
-    if (rows->count)
-        memset(rows->count, 0, cells * (size_t)shape->experts * sizeof *rows->count);
-    if (rows->seen)
-        memset(rows->seen, 0, (size_t)rows->places);
-    if (rows->turn)
-        memset(rows->turn, 0, (size_t)shape->layers * (size_t)shape->ranks * sizeof *rows->turn);
-    for (size_t i = 0; rows->cell && i < cells; i++)
-        rows->cell[i].tokens = 0;
-    rows->next = 0;
-    MP_TRY(walk(rows, place_row, error));
-    return check_whole(rows, error);
-}
-
 static int rows_next(void *self, struct mp_trace_block *block, bool *end, struct mp_error *error) {
     struct mp_rows *rows = self;
     const struct mp_trace_shape *shape = &rows->shape;
@@ -282,8 +266,21 @@ static int rows_next(void *self, struct mp_trace_block *block, bool *end, struct
     *end = rows->next == rows->blocks && !find_iteration(rows);
     if (*end)
         return MP_OK;
-    if (rows->next == rows->blocks)
-        MP_TRY(read_iteration(rows, error));
+    if (rows->next == rows->blocks) {
+        const size_t cells = (size_t)rows->blocks * (size_t)shape->ranks;
+        if (rows->count)
+            memset(rows->count, 0, cells * (size_t)shape->experts * sizeof *rows->count);
+        if (rows->seen)
+            memset(rows->seen, 0, (size_t)rows->places);
+        if (rows->turn)
+            memset(rows->turn, 0,
+                   (size_t)shape->layers * (size_t)shape->ranks * sizeof *rows->turn);
+        for (size_t i = 0; rows->cell && i < cells; i++)
+            rows->cell[i].tokens = 0;
+        rows->next = 0;
+        MP_TRY(walk(rows, place_row, error));
+        MP_TRY(check_whole(rows, error));
+    }
     const int at = rows->next++;
     block->iteration = rows->iteration;
     block->micro_batch = at / shape->layers;
@@ -326,20 +323,6 @@ static int check_places(const struct mp_rows *rows, int64_t count, struct mp_err
                    (long long)rows->places);
 }
 
-static int take_memory(struct mp_rows *rows, struct mp_error *error) {
-    const struct mp_trace_shape *shape = &rows->shape;
-    const int64_t cells = (int64_t)rows->blocks * shape->ranks;
-    if (!rows->adds_tokens)
-        MP_TAKE(&rows->memory, rows->seen, rows->places);
-    if (rows->in_turn)
-        MP_TAKE(&rows->memory, rows->turn, (int64_t)shape->layers * shape->ranks);
-    if (rows->keeps_tokens)
-        MP_TAKE(&rows->memory, rows->cell, cells);
-    else
-        MP_TAKE(&rows->memory, rows->count, cells * shape->experts);
-    return mp_arena_check(&rows->memory, error);
-}
-
 static int survey(struct mp_rows *rows, struct mp_error *error) {
     struct mp_trace_shape *shape = &rows->shape;
     MP_TRY(begin(rows, error));
@@ -360,7 +343,16 @@ static int survey(struct mp_rows *rows, struct mp_error *error) {
     rows->places = (int64_t)blocks * shape->ranks * (rows->each_expert ? shape->experts : 1);
     MP_TRY(check_places(rows, count, error));
     rows->blocks = rows->next = blocks;
-    MP_TRY(take_memory(rows, error));
+    const int64_t cells = (int64_t)rows->blocks * shape->ranks;
+    if (!rows->adds_tokens)
+        MP_TAKE(&rows->memory, rows->seen, rows->places);
+    if (rows->in_turn)
+        MP_TAKE(&rows->memory, rows->turn, (int64_t)shape->layers * shape->ranks);
+    if (rows->keeps_tokens)
+        MP_TAKE(&rows->memory, rows->cell, cells);
+    else
+        MP_TAKE(&rows->memory, rows->count, cells * shape->experts);
+    MP_TRY(mp_arena_check(&rows->memory, error));
     return begin(rows, error);
 }
 

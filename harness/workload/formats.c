@@ -13,8 +13,7 @@ enum { AXIS_LIMIT = 65536, LOADS_LIMIT = 1 << 28 };
 
 static int open_native(const struct mp_format *format, const char *path, int experts,
                        struct mp_trace_stream **stream, struct mp_error *error) {
-    (void)format;
-    (void)experts;
+    (void)format, (void)experts;
     return mp_trace_open(path, stream, error);
 }
 
@@ -87,7 +86,7 @@ const char *mp_format_guess(const char *path) {
     for (int i = 0; i < 2; i++)
         if (length > strlen(packed[i]) && !strcmp(path + length - strlen(packed[i]), packed[i]))
             length -= strlen(packed[i]);
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    for (size_t i = 0; i < MP_LENGTH(known); i++) {
         size_t ending = strlen(known[i][0]);
         if (length > ending && !strncmp(path + length - ending, known[i][0], ending))
             return known[i][1];

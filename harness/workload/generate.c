@@ -160,7 +160,7 @@ const struct mp_generator mp_generators[] = {
     {0}};
 
 const struct mp_generator *mp_generator_find(const char *name, struct mp_error *error) {
-    const char *known[sizeof mp_generators / sizeof *mp_generators];
+    const char *known[MP_LENGTH(mp_generators)];
     int count = 0;
     for (const struct mp_generator *kind = mp_generators; kind->name; kind++) {
         if (!strcmp(kind->name, name))

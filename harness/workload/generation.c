@@ -65,14 +65,8 @@ static void choose(const struct mp_generation *own, const int64_t end[], int64_t
     int low = 0;
     for (int k = 0; k < own->options.top_k; k++) {
         int64_t place_on_line = u + k * unit;
-        int high = own->options.experts - 1;
-        while (low < high) {
-            int middle = low + (high - low) / 2;
-            if (end[middle] > place_on_line)
-                high = middle;
-            else
-                low = middle + 1;
-        }
+        const int first = low;
+        low += MP_BISECT(e, own->options.experts - 1 - first, end[first + e] <= place_on_line);
         row[low] += tokens;
     }
 }
@@ -224,18 +218,6 @@ static int64_t topics_of(const struct mp_generate_options *options) {
     return more > 0 ? 1 + (int64_t)(options->tokens / (16 * more)) : 0;
 }
 
-static int check(const struct mp_generate_options *options, struct mp_error *error) {
-    if (options->top_k > options->experts)
-        return mp_fail(error, MP_EINVAL,
-                       "a token can't go to %d distinct experts where there are %d", options->top_k,
-                       options->experts);
-    if ((int64_t)options->tokens * options->ranks > most_tokens)
-        return mp_fail(error, MP_ELIMIT,
-                       "%d tokens of %d ranks are more than the %lld that a micro-batch can have",
-                       options->tokens, options->ranks, (long long)most_tokens);
-    return MP_OK;
-}
-
 static int fill(struct mp_generation *own, struct mp_error *error) {
     const struct mp_generate_options *options = &own->options;
     const size_t experts = (size_t)options->experts, layers = (size_t)options->layers;
@@ -257,7 +239,14 @@ static int fill(struct mp_generation *own, struct mp_error *error) {
 
 int mp_generation_create(const struct mp_generator *kind, const struct mp_generate_options *options,
                          struct mp_generation **generation, struct mp_error *error) {
-    MP_TRY(check(options, error));
+    if (options->top_k > options->experts)
+        return mp_fail(error, MP_EINVAL,
+                       "a token can't go to %d distinct experts where there are %d", options->top_k,
+                       options->experts);
+    if ((int64_t)options->tokens * options->ranks > most_tokens)
+        return mp_fail(error, MP_ELIMIT,
+                       "%d tokens of %d ranks are more than the %lld that a micro-batch can have",
+                       options->tokens, options->ranks, (long long)most_tokens);
     struct mp_generation *own;
     MP_TRY(MP_NEW(own, 1, error));
     own->kind = kind;

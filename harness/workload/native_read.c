@@ -217,7 +217,7 @@ static int read_info(struct reader *reader, json_t *object, struct mp_trace_info
                        "%s has format version %d, this build reads version %d, and %d with the "
                        "experts of tokens",
                        reader->path, version, NATIVE_VERSION, NATIVE_VERSION_WITH_ROUTES);
-    for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+    for (size_t i = 0; i < MP_LENGTH(field); i++)
         MP_TRY(read_number(reader, shape, field[i].name, field[i].number, error));
     if (trace_shape_check(&info->shape, error)) {
         error->code = MP_EFORMAT;

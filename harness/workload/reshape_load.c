@@ -1,7 +1,5 @@
 #include "harness/workload/reshape_load.h"
 
-#include "reference/base/order.h"
-
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>

@@ -190,23 +190,6 @@ static int find_shape(struct run_trace *run, struct mp_trace_info *info, struct 
                          (long long)run->run_id, mp_store_path(run->store));
 }
 
-/* Says in the notes how many iterations are left out because some rank did not finish them. */
-static int count_left_out(struct run_trace *run, struct mp_trace_info *info,
-                          struct mp_error *error) {
-    const int64_t values[] = {run->run_id, (int64_t)info->shape.ranks * info->shape.layers};
-    int64_t left_out;
-    MP_TRY(mp_store_numbers(run->store,
-                            "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
-                            "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
-                            values, 2, &left_out, 1, error));
-    if (left_out == 0)
-        info->notes = strdup("");
-    else if (asprintf(&info->notes, "iterations left out that not every rank finished: %lld",
-                      (long long)left_out) < 0)
-        info->notes = NULL;
-    return info->notes ? MP_OK : mp_no_memory(error);
-}
-
 /* Whether the run has experts of tokens, which databases of before have no table for. */
 static int find_choices(struct run_trace *run, struct mp_trace_info *info, struct mp_error *error) {
     const char *const asked[] = {
@@ -229,10 +212,21 @@ static int open_run(struct run_trace *run, struct mp_trace_info *info, struct mp
     MP_TRY(mp_store_choose_run(run->store, &run->run_id, error));
     MP_TRY(describe_run(run, info, error));
     MP_TRY(find_shape(run, info, error));
-    MP_TRY(count_left_out(run, info, error));
+    /* Says in the notes how many iterations are left out because some rank did not finish them. */
+    const int64_t values[] = {run->run_id, (int64_t)info->shape.ranks * info->shape.layers};
+    int64_t left_out;
+    MP_TRY(mp_store_numbers(run->store,
+                            "SELECT count(*) FROM (SELECT 1 FROM load WHERE run_id = ?1 AND "
+                            "iteration >= 0 GROUP BY iteration HAVING count(*) <> ?2)",
+                            values, 2, &left_out, 1, error));
+    if (left_out == 0)
+        info->notes = strdup("");
+    else if (asprintf(&info->notes, "iterations left out that not every rank finished: %lld",
+                      (long long)left_out) < 0)
+        info->notes = NULL;
+    MP_TRY(info->notes ? MP_OK : mp_no_memory(error));
     MP_TRY(find_choices(run, info, error));
     run->shape = info->shape;
-    const int64_t values[] = {run->run_id, (int64_t)run->shape.ranks * run->shape.layers};
     MP_TRY(mp_store_query(run->store,
                           "SELECT iteration FROM load WHERE run_id = ?1 AND iteration >= 0 "
                           "GROUP BY iteration HAVING count(*) = ?2 ORDER BY iteration",

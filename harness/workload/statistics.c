@@ -101,19 +101,6 @@ static struct kept *present(struct mp_trace_statistics *statistics) {
     return &statistics->kept[(statistics->iterations - 1) % KEPT];
 }
 
-static int start_iteration(struct mp_trace_statistics *statistics, int64_t iteration,
-                           struct mp_error *error) {
-    const struct mp_trace_shape *shape = &statistics->shape;
-    size_t cells = (size_t)shape->layers * (size_t)shape->experts;
-    statistics->iterations++;
-    struct kept *now = present(statistics);
-    if (!now->routes)
-        MP_TRY(MP_NEW(now->routes, cells, error));
-    now->iteration = iteration;
-    memset(now->routes, 0, cells * sizeof *now->routes);
-    return MP_OK;
-}
-
 /* A layer whose last micro-batch is in: with what it was some iterations ago. */
 static void compare(struct mp_trace_statistics *statistics, int layer) {
     const struct kept *now = present(statistics);
@@ -136,8 +123,15 @@ int mp_trace_statistics_add(struct mp_trace_statistics *statistics,
                             const struct mp_trace_block *block, struct mp_error *error) {
     const struct mp_trace_shape *shape = &statistics->shape;
     MP_TRY(MP_GROW(statistics->block, statistics->blocks, error));
-    if (block->layer == 0 && block->micro_batch == 0)
-        MP_TRY(start_iteration(statistics, block->iteration, error));
+    if (block->layer == 0 && block->micro_batch == 0) {
+        size_t cells = (size_t)shape->layers * (size_t)shape->experts;
+        statistics->iterations++;
+        struct kept *now = present(statistics);
+        if (!now->routes)
+            MP_TRY(MP_NEW(now->routes, cells, error));
+        now->iteration = block->iteration;
+        memset(now->routes, 0, cells * sizeof *now->routes);
+    }
     struct measured *measured = &statistics->block[statistics->blocks++];
     int64_t *sum = present(statistics)->routes + (size_t)block->layer * (size_t)shape->experts;
     *measured = (struct measured){.iteration = block->iteration};
@@ -173,31 +167,6 @@ static void count_blocks(const struct mp_trace_statistics *statistics, int layer
     }
 }
 
-static void find_medians(const struct mp_trace_statistics *statistics, int layer, double value[],
-                         struct mp_trace_summary *summary) {
-    const int layers = statistics->shape.layers;
-    for (int m = 0; m < MP_TRACE_MEASURES; m++) {
-        int64_t count = 0;
-        for (int64_t b = layer < 0 ? 0 : layer; b < statistics->blocks; b += layer < 0 ? 1 : layers)
-            if (!isnan(statistics->block[b].value[m]))
-                value[count++] = statistics->block[b].value[m];
-        summary->median[m] = mp_median_of(value, count);
-    }
-}
-
-static void find_correlations(const struct mp_trace_statistics *statistics, int layer,
-                              struct mp_trace_summary *summary) {
-    for (int lag = 0; lag < MP_TRACE_LAGS; lag++) {
-        struct correlation sum = {0};
-        for (int l = 0; l < statistics->shape.layers; l++) {
-            const struct correlation *own = &statistics->correlation[l * MP_TRACE_LAGS + lag];
-            if (layer < 0 || l == layer)
-                sum = (struct correlation){sum.sum + own->sum, sum.pairs + own->pairs};
-        }
-        summary->correlation[lag] = sum.pairs ? sum.sum / (double)sum.pairs : NAN;
-    }
-}
-
 int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, int layer,
                                   struct mp_trace_summary *summary, struct mp_error *error) {
     MP_AUTO(memory) double *value = NULL;
@@ -208,8 +177,23 @@ int mp_trace_statistics_summarise(const struct mp_trace_statistics *statistics, 
         summary->last = statistics->block[statistics->blocks - 1].iteration;
     }
     count_blocks(statistics, layer, summary);
-    find_medians(statistics, layer, value, summary);
-    find_correlations(statistics, layer, summary);
+    const int layers = statistics->shape.layers;
+    for (int m = 0; m < MP_TRACE_MEASURES; m++) {
+        int64_t count = 0;
+        for (int64_t b = layer < 0 ? 0 : layer; b < statistics->blocks; b += layer < 0 ? 1 : layers)
+            if (!isnan(statistics->block[b].value[m]))
+                value[count++] = statistics->block[b].value[m];
+        summary->median[m] = mp_median_of(value, count);
+    }
+    for (int lag = 0; lag < MP_TRACE_LAGS; lag++) {
+        struct correlation sum = {0};
+        for (int l = 0; l < statistics->shape.layers; l++) {
+            const struct correlation *own = &statistics->correlation[l * MP_TRACE_LAGS + lag];
+            if (layer < 0 || l == layer)
+                sum = (struct correlation){sum.sum + own->sum, sum.pairs + own->pairs};
+        }
+        summary->correlation[lag] = sum.pairs ? sum.sum / (double)sum.pairs : NAN;
+    }
     return MP_OK;
 }
 

@@ -61,6 +61,9 @@ bool mp_list_room(void *list, size_t count, size_t size);
 #define MP_ROOM(list, count) mp_list_room(&(list), (size_t)(count), sizeof *(list))
 /* The same as a code: MP_ENOMEM with a sentence. */
 #define MP_GROW(list, count, error) (MP_ROOM(list, count) ? MP_OK : mp_no_memory(error))
+/* Puts an item there and counts it. */
+#define MP_APPEND(list, count, error, ...)                                                         \
+    (MP_ROOM(list, count) ? ((list)[(count)++] = __VA_ARGS__, MP_OK) : mp_no_memory(error))
 
 /* Makes a table by ids reach to `id`: items behind its *count are new and zeroed, at most `limit`.
  * `table` is the address of its pointer, NULL at the beginning, and is to be freed; id < limit.

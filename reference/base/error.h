@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/order.h"
+
 enum mp_code {
     MP_OK = 0,
     MP_EINVAL = -1,        /* a value that the caller or the user got wrong */

@@ -48,10 +48,7 @@ static bool is_loss(const char *name) {
 }
 
 const struct count *counts_find(const struct counts *counts, const char *name) {
-    for (int i = 0; i < counts->count; i++)
-        if (strcmp(counts->item[i].name, name) == 0)
-            return &counts->item[i];
-    return NULL;
+    return MP_FIND(counts->item, i, counts->count, strcmp(counts->item[i].name, name) == 0);
 }
 
 /* The measure of that name, made if there is none; NULL without memory. */
@@ -67,12 +64,6 @@ static struct count *find_or_add(struct counts *counts, const char *name) {
     return found;
 }
 
-static int keep_row(struct counts *counts, const struct count_row *row, struct mp_error *error) {
-    MP_TRY(MP_GROW(counts->row, counts->rows, error));
-    counts->row[counts->rows++] = *row;
-    return MP_OK;
-}
-
 static int add(struct counts *counts, const char *name, const struct count_row *row,
                struct mp_error *error) {
     struct count *count = find_or_add(counts, name);
@@ -81,8 +72,9 @@ static int add(struct counts *counts, const char *name, const struct count_row *
     count->hash = add_row(count->hash, row);
     count->total = count->is_loss ? row->value : count->total + row->value;
     count->rows++;
-    return counts->wanted && strcmp(counts->wanted, name) == 0 ? keep_row(counts, row, error)
-                                                               : MP_OK;
+    return counts->wanted && strcmp(counts->wanted, name) == 0
+               ? MP_APPEND(counts->row, counts->rows, error, *row)
+               : MP_OK;
 }
 
 /* ---- sources ---- */
@@ -140,7 +132,7 @@ int counts_load(struct mp_store *store, int64_t run_id, bool predicted, struct c
             read_row(counts, query.row, is_exact(query_text(query.row, NAME), predicted), error);
     MP_TRY(query_end(&query));
     static const char *const others[] = {loads_sql, phases_sql, times_sql};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; i < MP_LENGTH(others); i++) {
         query = query_begin(store, others[i], run_id, error);
         while (query_next(&query))
             query.code = read_row(counts, query.row, true, error);

@@ -78,8 +78,14 @@ static int weigh_groups(const double base[], const double head[], struct mp_evid
     return mp_shift_of_groups(base, bases, head, heads, shift, error);
 }
 
-static int weigh_logarithms(const struct mp_samples *samples, struct mp_evidence *evidence,
-                            struct mp_error *error) {
+int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evidence,
+                      struct mp_error *error) {
+    *evidence = (struct mp_evidence){.samples = *samples, .w = NAN, .spread = NAN};
+    MP_TRY(check("base", samples->base, samples->bases, error));
+    MP_TRY(check("head", samples->head, samples->heads, error));
+    if (samples->paired && samples->bases != samples->heads)
+        return mp_fail(error, MP_EINVAL, "pairs of %d and %d samples", samples->bases,
+                       samples->heads);
     MP_AUTO(arena) struct mp_arena arena = {0};
     struct mp_shift shift = {0};
     struct mp_rank_test test = {0};
@@ -105,17 +111,6 @@ static int weigh_logarithms(const struct mp_samples *samples, struct mp_evidence
     evidence->low = fraction_of(shift.low);
     evidence->high = fraction_of(shift.high);
     return MP_OK;
-}
-
-int mp_evidence_weigh(const struct mp_samples *samples, struct mp_evidence *evidence,
-                      struct mp_error *error) {
-    *evidence = (struct mp_evidence){.samples = *samples, .w = NAN, .spread = NAN};
-    MP_TRY(check("base", samples->base, samples->bases, error));
-    MP_TRY(check("head", samples->head, samples->heads, error));
-    if (samples->paired && samples->bases != samples->heads)
-        return mp_fail(error, MP_EINVAL, "pairs of %d and %d samples", samples->bases,
-                       samples->heads);
-    return weigh_logarithms(samples, evidence, error);
 }
 
 /* The effect that is to be exceeded, as a fraction. */

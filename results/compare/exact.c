@@ -61,11 +61,8 @@ static bool same_count(const struct count *a, const struct count *b) {
 
 /* Whether all runs of a side have one value of a measure. */
 static bool is_constant(const struct series *series, const char *name) {
-    for (int i = 1; i < series->count; i++)
-        if (!same_count(counts_find(&series->of[0].counts, name),
-                        counts_find(&series->of[i].counts, name)))
-            return false;
-    return true;
+    const struct count *first = counts_find(&series->of[0].counts, name);
+    return !MP_ANY(i, series->count, !same_count(first, counts_find(&series->of[i].counts, name)));
 }
 
 static bool inputs_differ(const struct job *job) {
@@ -159,21 +156,7 @@ static int compare_rows(const struct job *job, const char *name, double toleranc
 
 static bool is_accepted(const struct job *job, const char *name) {
     const struct mp_gate_options *options = job->comparison->options;
-    for (int i = 0; i < options->accepts; i++)
-        if (strcmp(options->accept[i], name) == 0)
-            return true;
-    return false;
-}
-
-static void set_totals(const struct job *job, struct mp_gate_metric *metric) {
-    const struct count *own = counts_find(&job->base.of[0].counts, metric->name), *other = own;
-    for (int i = 0; i < job->head.count; i++) { /* one that differs, if there is one */
-        other = counts_find(&job->head.of[i].counts, metric->name);
-        if (!same_count(own, other))
-            break;
-    }
-    metric->base = own ? own->total : NAN;
-    metric->head = other ? other->total : NAN;
+    return MP_ANY(i, options->accepts, strcmp(options->accept[i], name) == 0);
 }
 
 /* A measure whose runs are not all equal. */
@@ -208,7 +191,14 @@ static int judge(const struct job *job, const struct count *count, struct mp_err
         count->is_loss && (!job->bit_for_bit || job->inputs_differ) ? LOSS_TOLERANCE : 0;
     if (!metric)
         return error->code;
-    set_totals(job, metric);
+    const struct count *own = counts_find(&job->base.of[0].counts, metric->name), *other = own;
+    for (int i = 0; i < job->head.count; i++) { /* one that differs, if there is one */
+        other = counts_find(&job->head.of[i].counts, metric->name);
+        if (!same_count(own, other))
+            break;
+    }
+    metric->base = own ? own->total : NAN;
+    metric->head = other ? other->total : NAN;
     bool is_equal = is_constant(&job->base, count->name) && is_constant(&job->head, count->name) &&
                     same_count(counts_find(&job->base.of[0].counts, count->name),
                                counts_find(&job->head.of[0].counts, count->name));

@@ -58,10 +58,7 @@ void mp_gate_destroy(struct mp_gate *gate) {
 /* ---- what may be compared ---- */
 
 static bool has_run(const struct side *side, const struct side_run *run) {
-    for (int i = 0; i < side->count; i++)
-        if (side->run[i].run_id == run->run_id)
-            return true;
-    return false;
+    return MP_ANY(i, side->count, side->run[i].run_id == run->run_id);
 }
 
 /* The same runs on both sides say nothing. */

@@ -9,7 +9,6 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 #include "reference/base/random.h"
 #include "results/compare/counts.h"
 #include "results/compare/internal.h"
@@ -224,7 +223,7 @@ int mp_history_add_store(struct mp_history *history, struct mp_store *store,
 static const char *lacks(const json_t *row) {
     static const char *const names[] = {"id",     "key",     "suite",    "job",
                                         "system", "machine", "revision", "started_at"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < MP_LENGTH(names); i++)
         if (!json_is_string(json_object_get(row, names[i])))
             return names[i];
     return json_is_object(json_object_get(row, "counts")) ? NULL : "counts";
@@ -280,7 +279,7 @@ MP_END(samples, struct sample *, free(*it))
 
 static int compare_series(const struct sample *a, const struct sample *b) {
     static const char *const fields[] = {"suite", "job", "machine", "key"};
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+    for (size_t i = 0; i < MP_LENGTH(fields); i++) {
         int order = strcmp(text_of(a->row, fields[i]), text_of(b->row, fields[i]));
         if (order)
             return order;
@@ -303,15 +302,6 @@ static int compare_times(const void *left, const void *right) {
 static bool same_point(const struct sample *a, const struct sample *b) {
     return !compare_series(a, b) &&
            !strcmp(text_of(a->row, "revision"), text_of(b->row, "revision"));
-}
-
-static void sort_samples(struct sample *sample, size_t count) {
-    MP_SORT(sample, count, compare_revisions);
-    for (size_t i = 0; i < count; i++)
-        sample[i].first = i > 0 && same_point(&sample[i], &sample[i - 1])
-                              ? sample[i - 1].first
-                              : text_of(sample[i].row, "started_at");
-    MP_SORT(sample, count, compare_times);
 }
 
 static int list_samples(const struct mp_history *history, const char *suite, const char *job,
@@ -350,10 +340,8 @@ static int list_samples(const struct mp_history *history, const char *suite, con
 /* One revision's runs. */
 static int add_point(struct mp_history_series *series, const struct sample sample[], size_t count,
                      struct mp_error *error) {
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    double *value;
-    MP_TAKE(&arena, value, count);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_AUTO(memory) double *value = NULL;
+    MP_TRY(MP_NEW(value, count, error));
     struct mp_history_point *point = &series->point[series->points++];
     *point = (struct mp_history_point){.revision = text_of(sample->row, "revision"),
                                        .started_at = sample->first,
@@ -381,12 +369,10 @@ static int find_steps(struct mp_history_series *series, struct mp_error *error) 
 }
 
 static int series_changes(struct mp_history_series *series, struct mp_error *error) {
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    double *value;
+    MP_AUTO(memory) double *value = NULL;
     if (series->exact)
         return find_steps(series, error);
-    MP_TAKE(&arena, value, series->points + 1);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(MP_NEW(value, series->points + 1, error));
     for (int i = 0; i < series->points; i++)
         value[i] = series->point[i].value;
     return mp_changes_find(value, series->points, &series->change, &series->changes, error);
@@ -416,24 +402,24 @@ static int add_series(struct mp_history *history, const struct sample sample[], 
     return series_changes(series, error);
 }
 
-static int make_series(struct mp_history *history, struct sample sample[], size_t count,
-                       struct mp_error *error) {
+int mp_history_find(struct mp_history *history, const char *suite, const char *job,
+                    struct mp_error *error) {
+    MP_AUTO(samples) struct sample *sample = NULL;
+    size_t count = 0;
+    MP_TRY(list_samples(history, suite, job, &sample, &count, error));
     MP_TRY(MP_NEW(history->series, count + 1, error));
-    sort_samples(sample, count);
+    MP_SORT(sample, count, compare_revisions);
+    for (size_t i = 0; i < count; i++)
+        sample[i].first = i > 0 && same_point(&sample[i], &sample[i - 1])
+                              ? sample[i - 1].first
+                              : text_of(sample[i].row, "started_at");
+    MP_SORT(sample, count, compare_times);
     for (size_t first = 0, end; first < count; first = end) {
         for (end = first + 1; end < count && !compare_series(&sample[first], &sample[end]);)
             end++;
         MP_TRY(add_series(history, sample + first, end - first, error));
     }
     return MP_OK;
-}
-
-int mp_history_find(struct mp_history *history, const char *suite, const char *job,
-                    struct mp_error *error) {
-    MP_AUTO(samples) struct sample *sample = NULL;
-    size_t count = 0;
-    MP_TRY(list_samples(history, suite, job, &sample, &count, error));
-    return make_series(history, sample, count, error);
 }
 
 void mp_history_destroy(struct mp_history *history) {

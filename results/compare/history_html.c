@@ -10,10 +10,7 @@ enum { CELL = 64, NAME = 320 };
 
 /* The change that begins at a point; NULL: none. */
 static const struct mp_change *change_at(const struct mp_history_series *series, int point) {
-    for (int c = 0; c < series->changes; c++)
-        if (series->change[c].index == point)
-            return &series->change[c];
-    return NULL;
+    return MP_FIND(series->change, c, series->changes, series->change[c].index == point);
 }
 
 /* "+3.1 %"; of an exact measure with the same sum only its parts are others. */
@@ -131,8 +128,7 @@ static int add_change(const struct mp_history_series *series, const struct mp_ch
 }
 
 static int write_changes(const struct mp_history *history, FILE *out, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, columns, COLUMNS);
+    MP_AUTO(table) struct table table = table_of(columns, COLUMNS);
     for (int i = 0; i < history->count; i++)
         for (int c = 0; c < history->series[i].changes; c++)
             MP_TRY(add_change(&history->series[i], &history->series[i].change[c], &table, error));

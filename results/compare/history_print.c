@@ -77,12 +77,6 @@ int mp_history_job_end(const struct mp_history *history, int first) {
     return end;
 }
 
-static void print_days(const struct mp_history_series *series, FILE *out) {
-    fprintf(out, "%d revision%s, %.*s to %.*s", series->points, series->points == 1 ? "" : "s",
-            MP_HISTORY_DAY, series->point[0].started_at, MP_HISTORY_DAY,
-            series->point[series->points - 1].started_at);
-}
-
 /* What a job has: the timed series first, if there is one. */
 static void print_job(const struct mp_history_series series[], int count, FILE *out) {
     char suite[96], job[96], machine[96];
@@ -94,7 +88,9 @@ static void print_job(const struct mp_history_series series[], int count, FILE *
     fprintf(out, "%s, %s, %d rank%s, %s: ", mp_clean_text(suite, sizeof suite, series->suite),
             mp_clean_text(job, sizeof job, series->job), series->ranks,
             series->ranks == 1 ? "" : "s", mp_clean_text(machine, sizeof machine, series->machine));
-    print_days(series, out);
+    fprintf(out, "%d revision%s, %.*s to %.*s", series->points, series->points == 1 ? "" : "s",
+            MP_HISTORY_DAY, series->point[0].started_at, MP_HISTORY_DAY,
+            series->point[series->points - 1].started_at);
     fprintf(out, "\n");
     if (!series->exact)
         print_sparkline(series, changes == 0, out);

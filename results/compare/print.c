@@ -71,10 +71,7 @@ static const struct table_column exact_columns[] = {
     {"outcome", TABLE_LEFT, NULL, "outcome", .show = show_outcome},
     ALL_METRICS,
 };
-enum {
-    TIMED = sizeof timed_columns / sizeof *timed_columns,
-    EXACT = sizeof exact_columns / sizeof *exact_columns
-};
+enum { TIMED = MP_LENGTH(timed_columns), EXACT = MP_LENGTH(exact_columns) };
 
 static bool is_different(const struct mp_gate_metric *metric) {
     return metric->exact && metric->outcome != MP_OUTCOME_PASS &&
@@ -89,9 +86,9 @@ static bool is_timed(const struct mp_gate_metric *metric) {
  * rows. */
 static int print_metrics(const struct mp_gate *gate, bool (*shows)(const struct mp_gate_metric *),
                          enum mp_report_format format, FILE *out, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
     const bool timed = shows == is_timed;
-    table_init(&table, timed ? timed_columns : exact_columns, timed ? TIMED : EXACT);
+    MP_AUTO(table)
+    struct table table = table_of(timed ? timed_columns : exact_columns, timed ? TIMED : EXACT);
     for (int i = 0; i < gate->metrics; i++)
         if (shows(&gate->metric[i]))
             MP_TRY(table_fill(&table, &gate->metric[i], 1, sizeof *gate->metric, error));
@@ -126,13 +123,6 @@ static bool have_one_reason(const struct mp_gate_metric *a, const struct mp_gate
     return a->outcome == b->outcome && a->exact == b->exact && strcmp(a->reason, b->reason) == 0;
 }
 
-static bool is_said(const struct mp_gate *gate, int i) {
-    for (int k = 0; k < i; k++)
-        if (have_one_reason(&gate->metric[k], &gate->metric[i]))
-            return true;
-    return false;
-}
-
 /* "ep, fssdp" for times; "ep copies, bytes-after-gate; fssdp copies and 12 more" for the rest. */
 static void name_all(const struct mp_gate *gate, int first, char *names, size_t size) {
     const struct mp_gate_metric *like = &gate->metric[first];
@@ -161,23 +151,21 @@ static void name_all(const struct mp_gate *gate, int first, char *names, size_t 
         snprintf(names + length, size - length, " and %d more", more);
 }
 
-static void print_reasons_of(const struct mp_gate *gate, int outcome, FILE *out) {
-    for (int i = 0; i < gate->metrics; i++) {
-        const struct mp_gate_metric *metric = &gate->metric[i];
-        char names[1024];
-        if ((int)metric->outcome != outcome || is_said(gate, i))
-            continue;
-        name_all(gate, i, names, sizeof names);
-        table_paragraph(out, "%s (%s): %s%s%s.", mp_outcome_name(metric->outcome), names,
-                        metric->reason, *metric->where ? "; " : "", metric->where);
-    }
-}
-
 /* Why, for all that did not simply pass, the worst first: a sentence for each reason, with the
  * first place. */
 static void print_reasons(const struct mp_gate *gate, FILE *out) {
-    for (int outcome = MP_OUTCOME_FAIL; outcome > MP_OUTCOME_PASS; outcome--)
-        print_reasons_of(gate, outcome, out);
+    for (int outcome = MP_OUTCOME_FAIL; outcome > MP_OUTCOME_PASS; outcome--) {
+        for (int i = 0; i < gate->metrics; i++) {
+            const struct mp_gate_metric *metric = &gate->metric[i];
+            char names[1024];
+            if ((int)metric->outcome != outcome ||
+                MP_ANY(k, i, have_one_reason(&gate->metric[k], &gate->metric[i])))
+                continue;
+            name_all(gate, i, names, sizeof names);
+            table_paragraph(out, "%s (%s): %s%s%s.", mp_outcome_name(metric->outcome), names,
+                            metric->reason, *metric->where ? "; " : "", metric->where);
+        }
+    }
 }
 
 static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *error) {

@@ -18,10 +18,7 @@ static bool is_place(const char *name) {
     static const char *const places[] = {"name",        "text",       "trace",
                                          "trace-loads", "checkpoint", "checkpoint-every",
                                          "record",      "check-plans"};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (strcmp(places[i], name) == 0)
-            return true;
-    return false;
+    return MP_ANY(i, MP_LENGTH(places), strcmp(places[i], name) == 0);
 }
 
 static int set_text(json_t *object, const char *name, const char *value) {
@@ -62,7 +59,7 @@ static const struct query_field fields[] = {
     {"executor = 'predicted'", QUERY_FLAG, RUN(predicted)},
     {"ranks_share_cores", QUERY_FLAG, RUN(shares_cores)},
 };
-enum { FIELDS = sizeof fields / sizeof *fields, JOB_TEXT = FIELDS, MODEL, KEY };
+enum { FIELDS = MP_LENGTH(fields), JOB_TEXT = FIELDS, MODEL, KEY };
 
 /* Behind the fields the job's file, the model where there is none, and what else is in the key. */
 #define RUNS                                                                                       \
@@ -90,21 +87,12 @@ static json_t *place_of_fact(struct side_run *run, const char *name) {
                                           "environment.mpi",    "environment.device"};
     static const char *const about[] = {MP_FACT_PAIRS, MP_FACT_PAIRS_SIDE, MP_FACT_PAIRS_SAME,
                                         MP_FACT_PAIRS_SLICE, "environment.revision"};
-    for (size_t i = 0; i < sizeof machine / sizeof *machine; i++)
-        if (strcmp(machine[i], name) == 0)
-            return run->machine;
-    for (size_t i = 0; i < sizeof about / sizeof *about; i++)
-        if (strcmp(about[i], name) == 0)
-            return run->about;
+    if (MP_ANY(i, MP_LENGTH(machine), strcmp(machine[i], name) == 0))
+        return run->machine;
+    if (MP_ANY(i, MP_LENGTH(about), strcmp(about[i], name) == 0))
+        return run->about;
     return strcmp(name, "environment.compiler") == 0 || strcmp(name, "text.digest") == 0 ? run->key
                                                                                          : NULL;
-}
-
-/* Host names are no hardware; those of containers are new each time. */
-static void cut_host(char *value) {
-    char *host = strstr(value, ", host ");
-    if (host)
-        *host = '\0';
 }
 
 static int read_facts(struct mp_store *store, struct side_run *run, struct mp_error *error) {
@@ -118,7 +106,9 @@ static int read_facts(struct mp_store *store, struct side_run *run, struct mp_er
         char value[512];
         json_t *place = place_of_fact(run, query_text(query.row, 0));
         snprintf(value, sizeof value, "%s", query_text(query.row, 1));
-        cut_host(value);
+        char *host = strstr(value, ", host "); /* is no hardware; containers' are new each time */
+        if (host)
+            *host = '\0';
         if (place)
             failed = set_text(place, query_text(query.row, 0), value);
     }
@@ -174,10 +164,7 @@ static int read_iterations(struct mp_store *store, struct side_run *run, double 
         run->recorded++;
         if (!sqlite3_column_int(query.row, 1))
             continue;
-        if (MP_ROOM(*values, *count))
-            (*values)[(*count)++] = query_double(query.row, 0);
-        else
-            query.code = mp_no_memory(error);
+        query.code = MP_APPEND(*values, *count, error, query_double(query.row, 0));
     }
     if (*count > MP_MOST_SAMPLES) {
         memmove(*values, *values + *count - MP_MOST_SAMPLES, MP_MOST_SAMPLES * sizeof **values);
@@ -221,11 +208,8 @@ static int append_runs(struct side *side, const char *sql, int64_t run_id, const
     struct query query = query_fields(side->store, fields, FIELDS, sql, run_id, error);
     if (suite_run)
         sqlite3_bind_text(query.row, 2, suite_run, -1, SQLITE_STATIC);
-    while (query_next(&query))
-        if (MP_ROOM(side->run, side->count))
-            fill_run(&side->run[side->count++], &query);
-        else
-            query.code = mp_no_memory(error);
+    while (query_next(&query) && !(query.code = MP_GROW(side->run, side->count, error)))
+        fill_run(&side->run[side->count++], &query);
     return query_end(&query);
 }
 
@@ -252,10 +236,8 @@ static int load_by_run(const struct mp_gate_side *from, struct side *side, struc
 }
 
 const struct side_run *side_find(const struct side *side, const char *job, bool complete) {
-    for (int i = 0; i < side->count; i++)
-        if (strcmp(side->run[i].job, job) == 0 && (side->run[i].complete || !complete))
-            return &side->run[i];
-    return NULL;
+    return MP_FIND(side->run, i, side->count,
+                   strcmp(side->run[i].job, job) == 0 && (side->run[i].complete || !complete));
 }
 
 /* All complete runs of a job have one key. */

@@ -7,7 +7,6 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 
 /* ---- null distributions ---- */
 
@@ -145,14 +144,7 @@ struct ranked {
     int doubled_rank;
 };
 
-static int compare_ranked(const void *left, const void *right) {
-    const struct ranked *a = left, *b = right;
-    return MP_ORDER(a->value, b->value);
-}
-
-static bool is_tie(double smaller, double larger, double tolerance) {
-    return larger - smaller <= tolerance * fabs(larger);
-}
+MP_COMPARE(compare_ranked, struct ranked, MP_ORDER(a->value, b->value))
 
 /* Sorts and ranks; ties get the mean of their ranks, doubled so that it is whole.  Returns the sum
  * of t^3 - t over the ties. */
@@ -161,7 +153,8 @@ static double rank_all(struct ranked items[], int count, double tolerance) {
     MP_SORT(items, count, compare_ranked);
     for (int first = 0, next; first < count; first = next) {
         next = first + 1;
-        while (next < count && is_tie(items[next - 1].value, items[next].value, tolerance))
+        while (next < count &&
+               items[next].value - items[next - 1].value <= tolerance * fabs(items[next].value))
             next++;
         for (int i = first; i < next; i++)
             items[i].doubled_rank = first + 1 + next;

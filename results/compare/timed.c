@@ -27,11 +27,9 @@ static void look_at(const struct side_run *run, struct doubts *doubts) {
 
 /* Of head, the complete run of the same round; NULL: none. */
 static const struct side_run *partner(const struct side *head, const struct side_run *base) {
-    for (int i = 0; i < head->count; i++)
-        if (head->run[i].round == base->round && head->run[i].complete &&
-            strcmp(head->run[i].job, base->job) == 0)
-            return &head->run[i];
-    return NULL;
+    return MP_FIND(head->run, i, head->count,
+                   head->run[i].round == base->round && head->run[i].complete &&
+                       strcmp(head->run[i].job, base->job) == 0);
 }
 
 static bool is_sample(const struct side_run *run, const char *job) {

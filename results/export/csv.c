@@ -29,10 +29,7 @@ static int find_view(struct mp_store *store, const char *view, char **name,
 }
 
 static bool has_column(sqlite3_stmt *row, const char *name) {
-    for (int c = 0; c < sqlite3_column_count(row); c++)
-        if (!strcmp(sqlite3_column_name(row, c), name))
-            return true;
-    return false;
+    return MP_ANY(c, sqlite3_column_count(row), !strcmp(sqlite3_column_name(row, c), name));
 }
 
 /* Prepares a query of a view's rows, all of them or those of the chosen run and iterations. */

@@ -34,7 +34,7 @@ static const struct section {
      0},
     {"collectives", "SELECT * FROM v_collective WHERE run_id = ?1", 0},
 };
-enum { SECTIONS = sizeof sections / sizeof *sections };
+enum { SECTIONS = MP_LENGTH(sections) };
 
 static int write_run(struct output *output, const struct mp_results_selection *selection,
                      struct mp_error *error) {

@@ -465,7 +465,7 @@ static int write_rank(struct timeline *timeline, sqlite3_stmt *row, struct mp_er
     MP_TRY(name_rank(timeline, (const char *)sqlite3_column_text(row, 1), error));
     MP_TRY(begin_launches(timeline, error));
     MP_TRY(choose_times(timeline, error));
-    for (size_t i = 0; i < sizeof queries / sizeof *queries; i++) {
+    for (size_t i = 0; i < MP_LENGTH(queries); i++) {
         free(timeline->thread);
         timeline->thread = NULL;
         MP_TRY(each_row(timeline, queries[i], write_row, error));

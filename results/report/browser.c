@@ -42,7 +42,7 @@ int mp_browser_find(char path[MP_BROWSER_PATH], struct mp_error *error) {
                                             strerror(errno))
                                   : MP_OK;
     }
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < MP_LENGTH(names); i++)
         if (mp_shell_search(names[i], path, MP_BROWSER_PATH))
             return MP_OK;
     return mp_fail(
@@ -201,15 +201,6 @@ static int attach(struct mp_browser *browser, struct mp_error *error) {
     return browser->session ? MP_OK : mp_no_memory(error);
 }
 
-static int show(struct mp_browser *browser, const char *html, struct mp_error *error) {
-    MP_AUTO(json) json_t *tree = NULL, *result = NULL;
-    MP_TRY(call(browser, "Page.getFrameTree", json_object(), &tree, error));
-    const json_t *frame = json_object_get(json_object_get(tree, "frameTree"), "frame");
-    return call(browser, "Page.setDocumentContent",
-                json_pack("{s:s, s:s}", "frameId", text_at(frame, "id"), "html", html), &result,
-                error);
-}
-
 int mp_browser_open(struct mp_browser **opened, const char *html, struct mp_error *error) {
     MP_AUTO(browser) struct mp_browser *browser = mp_new(1, sizeof *browser);
     *opened = NULL;
@@ -218,7 +209,12 @@ int mp_browser_open(struct mp_browser **opened, const char *html, struct mp_erro
     browser->channel = -1;
     MP_TRY(start(browser, error));
     MP_TRY(attach(browser, error));
-    MP_TRY(show(browser, html, error));
+    MP_AUTO(json) json_t *tree = NULL, *result = NULL;
+    MP_TRY(call(browser, "Page.getFrameTree", json_object(), &tree, error));
+    const json_t *frame = json_object_get(json_object_get(tree, "frameTree"), "frame");
+    MP_TRY(call(browser, "Page.setDocumentContent",
+                json_pack("{s:s, s:s}", "frameId", text_at(frame, "id"), "html", html), &result,
+                error));
     *opened = browser;
     browser = NULL;
     return MP_OK;
@@ -273,20 +269,9 @@ int mp_browser_print(struct mp_browser *browser, double width, double height, co
 /* ---- its end ---- */
 
 static int remove_entry(const char *path, const struct stat *status, int type, struct FTW *place) {
-    (void)status;
-    (void)type;
-    (void)place;
+    (void)status, (void)type, (void)place;
     remove(path);
     return 0;
-}
-
-/* As often as it takes: what ends just now can still write there, which keeps a folder. */
-static void remove_profile(const char *folder) {
-    for (int i = 0; i < REMOVALS && !access(folder, F_OK); i++) {
-        if (i > 0)
-            usleep(REMOVAL_US);
-        nftw(folder, remove_entry, FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
-    }
 }
 
 void mp_browser_close(struct mp_browser *browser) {
@@ -299,8 +284,12 @@ void mp_browser_close(struct mp_browser *browser) {
         waitpid(browser->pid, NULL, 0);
         kill(-browser->pid, SIGKILL); /* those that it left behind */
     }
-    if (*browser->folder)
-        remove_profile(browser->folder);
+    /* As often as it takes: what ends just now can still write there, which keeps a folder. */
+    for (int i = 0; *browser->folder && i < REMOVALS && !access(browser->folder, F_OK); i++) {
+        if (i > 0)
+            usleep(REMOVAL_US);
+        nftw(browser->folder, remove_entry, FOLDERS_OPEN, FTW_DEPTH | FTW_PHYS);
+    }
     free(browser->session);
     free(browser->got);
     free(browser);

@@ -54,14 +54,13 @@ static const struct table_column columns[] = {
     {NULL, TABLE_NUMBER, NULL, "iterations_to_target_min", .at = ROW(to_target_min)},
     {NULL, TABLE_NUMBER, NULL, "iterations_to_target_max", .at = ROW(to_target_max)},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+enum { COLUMNS = MP_LENGTH(columns) };
 
 static int print_measured(struct convergence *all, int number, enum mp_report_format format,
                           FILE *out, struct mp_error *error) {
     const struct speedup_row *first = NULL;
     char heading[REPORT_HEADING];
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, columns, COLUMNS);
+    MP_AUTO(table) struct table table = table_of(columns, COLUMNS);
     for (int i = 0; i < all->rows; i++) {
         if (all->row[i].run.table != number)
             continue;
@@ -82,10 +81,8 @@ static int print_measured(struct convergence *all, int number, enum mp_report_fo
 /* The row of a system in a table, or NULL; of several jobs the first. */
 static const struct speedup_row *row_of_system(const struct convergence *all, int number,
                                                const char *system) {
-    for (int i = 0; i < all->rows; i++)
-        if (all->row[i].run.table == number && strcmp(all->row[i].run.system, system) == 0)
-            return &all->row[i];
-    return NULL;
+    return MP_FIND(all->row, i, all->rows,
+                   all->row[i].run.table == number && strcmp(all->row[i].run.system, system) == 0);
 }
 
 static const char *paper_text(const json_t *object, const char *key) {
@@ -146,10 +143,9 @@ static int print_published(const struct convergence *all, int number, enum mp_re
     const char *system = paper_text(all->paper, "system"), *last = "";
     const struct speedup_row *own = row_of_system(all, number, system);
     const json_t *list = json_object_get(all->paper, "convergence");
-    MP_AUTO(table) struct table table = {0};
     if (!own)
         return MP_OK;
-    table_init(&table, paper_columns, sizeof paper_columns / sizeof *paper_columns);
+    MP_AUTO(table) struct table table = table_of(paper_columns, MP_LENGTH(paper_columns));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *published = json_array_get(list, i);
         const struct speedup_row *other =

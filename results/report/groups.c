@@ -64,7 +64,7 @@ static const struct query_field fields[] = {
     {CONVERGENCE("iterations_to_target"), QUERY_NUMBER, RUN(to_target)},
     {CONVERGENCE("seconds_to_target"), QUERY_NUMBER, RUN(s_to_target)},
 };
-enum { FIELDS = sizeof fields / sizeof *fields };
+enum { FIELDS = MP_LENGTH(fields) };
 
 /* The selected runs, each with the first of its table and of its group, whose complete runs with a
  * time are `timed` and come first by that. */
@@ -87,16 +87,13 @@ static int read_runs(struct mp_store *store, const struct mp_report_selection *s
         query_fields(store, fields, FIELDS, runs_sql, selection ? selection->run_id : 0, error);
     sqlite3_bind_text(query.row, 2, selection ? selection->suite_run : NULL, -1, SQLITE_STATIC);
     sqlite3_bind_text(query.row, 3, selection ? selection->suite : NULL, -1, SQLITE_STATIC);
-    while (query_next(&query))
-        if (MP_ROOM(runs->run, runs->count)) {
-            struct report_run *run = &runs->run[runs->count++];
-            *run = (struct report_run){0};
-            query_struct(&query, fields, FIELDS, run);
-            runs->tables = run->table < runs->tables ? runs->tables : run->table + 1;
-            runs->groups = run->group < runs->groups ? runs->groups : run->group + 1;
-        } else {
-            query.code = mp_no_memory(error);
-        }
+    while (query_next(&query) && !(query.code = MP_GROW(runs->run, runs->count, error))) {
+        struct report_run *run = &runs->run[runs->count++];
+        *run = (struct report_run){0};
+        query_struct(&query, fields, FIELDS, run);
+        runs->tables = run->table < runs->tables ? runs->tables : run->table + 1;
+        runs->groups = run->group < runs->groups ? runs->groups : run->group + 1;
+    }
     return query_end(&query);
 }
 

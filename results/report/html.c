@@ -36,8 +36,7 @@ static int write_table(FILE *out, const struct mp_interval row[], int count,
                        struct mp_error *error) {
     static const struct table_column columns[] = {
         {"what", .kind = TABLE_LEFT}, {"use", .kind = TABLE_LEFT}, {"numbers", .kind = TABLE_LONG}};
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    MP_AUTO(table) struct table table = table_of(columns, MP_LENGTH(columns));
     for (int i = 0; i < count; i++) {
         const char *cell[] = {row[i].label, row[i].group, row[i].text};
         MP_TRY(table_add(&table, NULL, error));
@@ -171,22 +170,16 @@ static void write_head(const struct report_runs *runs, const char *path, FILE *o
     page_print(out, "; started %s; from %s</p>\n</header>\n", first->started_at, path);
 }
 
-/* What all the rest is read with. */
-static int write_busy(const struct report_runs *runs, FILE *out, struct mp_error *error) {
-    MP_AUTO(json) json_t *findings = json_array();
-    MP_TRY(findings_busy(runs, findings, error));
-    if (json_array_size(findings) > 0)
-        page_findings(out, findings);
-    return MP_OK;
-}
-
 static int write_main(struct page *page, struct mp_error *error) {
     struct report_runs *runs = page->runs;
     FILE *out = page->out;
     const char *path = mp_store_path(page->store), *name = strrchr(path, '/');
     write_head(runs, name ? name + 1 : path, out);
     fputs("<main>\n", out);
-    MP_TRY(write_busy(page->runs, out, error));
+    MP_AUTO(json) json_t *findings = json_array();
+    MP_TRY(findings_busy(page->runs, findings, error));
+    if (json_array_size(findings) > 0)
+        page_findings(out, findings);
     fputs("<div data-choose=\"Setting\">\n<noscript><p>The charts need JavaScript; words and "
           "tables don't.</p></noscript>\n",
           out);

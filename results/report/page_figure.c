@@ -23,10 +23,6 @@ json_t *page_data(void) {
     return json_pack("{s[] s[]}", "columns", "rows");
 }
 
-static bool is_empty(const json_t *data) {
-    return json_array_size(json_object_get(data, "rows")) == 0;
-}
-
 int page_data_add(struct page *page, json_t *data, const char *sql, int64_t run_id, int64_t second,
                   const char *label, struct mp_error *error) {
     json_t *columns = json_object_get(data, "columns"), *rows = json_object_get(data, "rows");
@@ -80,7 +76,7 @@ int page_figure(struct page *page, const char *chart, const char *title, const c
 int page_figure_of(struct page *page, const char *chart, const char *title, const char *caption,
                    json_t *data, struct mp_error *error) {
     json_t *choices = json_array();
-    if (is_empty(data))
+    if (json_array_size(json_object_get(data, "rows")) == 0)
         json_decref(data);
     else if (json_array_append_new(choices, page_choice("", data, NULL)))
         return mp_no_memory(error);

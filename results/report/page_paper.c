@@ -44,7 +44,7 @@ static int write_charts(struct mp_browser *browser, const char *folder, const js
     MP_TRY(mp_whole_file_open(&names, path, error));
     json_array_foreach(list, i, sheet) {
         const char *name = json_string_value(json_object_get(sheet, "name"));
-        for (size_t w = 0; w < sizeof widths / sizeof *widths; w++) {
+        for (size_t w = 0; w < MP_LENGTH(widths); w++) {
             snprintf(stem, sizeof stem, "%.500s/%.200s%s", folder, name, widths[w].suffix);
             MP_TRY(write_chart(browser, i, stem, widths[w].inches, error));
         }

@@ -117,24 +117,6 @@ static const char overhead_sql[] =
     "(SELECT sum(value) FROM v_number WHERE run_id = ?1 AND name = 'nvtx-lost'), clock_error_us "
     "FROM v_run WHERE run_id = ?1";
 
-static void print_overhead(const struct recording_cost *cost, sqlite3_stmt *row, FILE *out) {
-    char words[RECORDING_COST_TEXT];
-    double bytes = query_double(row, 0), lost = query_double(row, 1);
-    recording_cost_words(cost, words);
-    page_print(out, "<p>Recording cost: %s", *words ? words : "nothing was recorded");
-    if (cost->spans > 0)
-        fprintf(out, "; %.0f in all", cost->spans);
-    if (!isnan(bytes))
-        fprintf(out, ", %.2f MB of spools", bytes / 1e6);
-    if (!isnan(lost))
-        fprintf(out, ", %.0f lost", lost);
-    fputs(".", out);
-    if (sqlite3_column_type(row, 2) != SQLITE_NULL)
-        fprintf(out, " Clocks of the ranks agree to %.1f µs: nothing finer is concluded.",
-                query_double(row, 2));
-    fputs("</p>\n", out);
-}
-
 static int write_overhead(struct page *page, const struct report_run *run, struct mp_error *error) {
     struct recording_cost cost;
     fputs("<h3>What recording cost</h3>\n", page->out);
@@ -144,8 +126,23 @@ static int write_overhead(struct page *page, const struct report_run *run, struc
     }
     MP_TRY(recording_cost_read(page->store, run->run_id, &cost, error));
     struct query query = query_begin(page->store, overhead_sql, run->run_id, error);
-    if (query_next(&query))
-        print_overhead(&cost, query.row, page->out);
+    if (query_next(&query)) {
+        char words[RECORDING_COST_TEXT];
+        double bytes = query_double(query.row, 0), lost = query_double(query.row, 1);
+        recording_cost_words(&cost, words);
+        page_print(page->out, "<p>Recording cost: %s", *words ? words : "nothing was recorded");
+        if (cost.spans > 0)
+            fprintf(page->out, "; %.0f in all", cost.spans);
+        if (!isnan(bytes))
+            fprintf(page->out, ", %.2f MB of spools", bytes / 1e6);
+        if (!isnan(lost))
+            fprintf(page->out, ", %.0f lost", lost);
+        fputs(".", page->out);
+        if (sqlite3_column_type(query.row, 2) != SQLITE_NULL)
+            fprintf(page->out, " Clocks of the ranks agree to %.1f µs: nothing finer is concluded.",
+                    query_double(query.row, 2));
+        fputs("</p>\n", page->out);
+    }
     return query_end(&query);
 }
 
@@ -173,13 +170,6 @@ static int write_scatter(struct page *page, const struct report_run *run, struct
         scatter_sql, run->run_id, error);
 }
 
-static int write_phases(struct page *page, const struct report_run *run, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    MP_TRY(phases_table(page->store, run->run_id, &table, error));
-    page_table(page->out, &table, "Mean over iterations and ranks, ms.", "Phases, in numbers");
-    return MP_OK;
-}
-
 int page_run(struct page *page, const struct report_run *run, struct mp_error *error) {
     MP_TRY(page_query(page, ranks_sql, run->run_id, ranks_columns, 4, "Ranks that did not complete",
                       NULL, error));
@@ -191,7 +181,9 @@ int page_run(struct page *page, const struct report_run *run, struct mp_error *e
     MP_TRY(page_timeline(page, run, error));
     MP_TRY(write_scatter(page, run, error));
     MP_TRY(write_routes(page, run, error));
-    MP_TRY(write_phases(page, run, error));
+    MP_AUTO(table) struct table table = {0};
+    MP_TRY(phases_table(page->store, run->run_id, &table, error));
+    page_table(page->out, &table, "Mean over iterations and ranks, ms.", "Phases, in numbers");
     MP_TRY(write_overhead(page, run, error));
     MP_TRY(page_query(page, facts_sql, run->run_id, facts_columns, 2, NULL, "Environment", error));
     return page_query(page, assumptions_sql, run->run_id, facts_columns, 2, NULL,

@@ -60,10 +60,8 @@ static int add_incomplete(const struct report_runs *runs, int table, json_t *fin
 /* The system whose waiting stands for the setting: the first that has a whole run.  Where EP has,
  * it is EP, what the others are compared with. */
 static int standing_for(const struct setting *setting) {
-    int i = 0;
-    while (i < setting->count && setting->row[i].complete == 0)
-        i++;
-    return i < setting->count ? i : 0;
+    const int first = MP_PLACE(i, setting->count, setting->row[i].complete > 0);
+    return first < setting->count ? first : 0;
 }
 
 static int write_summary(const struct setting *setting, struct mp_error *error) {
@@ -197,7 +195,7 @@ static const struct {
 };
 
 static int write_comparisons(const struct setting *setting, struct mp_error *error) {
-    for (size_t c = 0; c < sizeof comparisons / sizeof *comparisons; c++) {
+    for (size_t c = 0; c < MP_LENGTH(comparisons); c++) {
         MP_AUTO(json) json_t *data = page_data();
         for (int i = 0; i < setting->count; i++)
             MP_TRY(page_data_add(setting->page, data, comparisons[c].sql,
@@ -257,9 +255,8 @@ static int add_pair(const struct setting *setting, int i, json_t *chart, struct 
 }
 
 static int write_predicted(const struct setting *setting, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
     MP_AUTO(json) json_t *chart = json_array();
-    table_init(&table, pair_columns, sizeof pair_columns / sizeof *pair_columns);
+    MP_AUTO(table) struct table table = table_of(pair_columns, MP_LENGTH(pair_columns));
     for (int i = 0; i < setting->count; i++)
         MP_TRY(add_pair(setting, i, chart, &table, error));
     if (table.rows > 0)

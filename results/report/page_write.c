@@ -63,8 +63,7 @@ void page_table(FILE *out, const struct table *table, const char *caption, const
 int page_query(struct page *page, const char *sql, int64_t run_id,
                const struct table_column column[], int columns, const char *caption,
                const char *summary, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    table_init(&table, column, columns);
+    MP_AUTO(table) struct table table = table_of(column, columns);
     MP_TRY(table_read(&table, page->store, sql, run_id, error));
     page_table(page->out, &table, caption, summary);
     return MP_OK;
@@ -85,28 +84,25 @@ void page_command(FILE *out, const char *command) {
     fputs("</code>", out);
 }
 
-static void write_finding(const json_t *finding, FILE *out) {
-    const char *advice = json_string_value(json_object_get(finding, "advice"));
-    const char *command = json_string_value(json_object_get(finding, "command"));
-    fputs(json_is_true(json_object_get(finding, "warning")) ? "<li class=\"warning\">" : "<li>",
-          out);
-    page_print(out, "<strong>%s</strong> %s", json_string_value(json_object_get(finding, "title")),
-               json_string_value(json_object_get(finding, "text")));
-    if (advice)
-        page_print(out, "<span class=\"advice\">%s</span>", advice);
-    if (command)
-        page_command(out, command);
-    fputs("</li>\n", out);
-}
-
 void page_findings(FILE *out, const json_t *findings) {
     size_t i;
     json_t *finding;
     fputs("<ul class=\"findings\">\n", out);
     for (int warnings = 0; warnings < 2; warnings++)
         json_array_foreach(findings, i, finding) {
-            if (json_is_true(json_object_get(finding, "warning")) == warnings)
-                write_finding(finding, out);
+            const char *advice = json_string_value(json_object_get(finding, "advice"));
+            const char *command = json_string_value(json_object_get(finding, "command"));
+            if (json_is_true(json_object_get(finding, "warning")) != warnings)
+                continue;
+            fputs(warnings ? "<li class=\"warning\">" : "<li>", out);
+            page_print(out, "<strong>%s</strong> %s",
+                       json_string_value(json_object_get(finding, "title")),
+                       json_string_value(json_object_get(finding, "text")));
+            if (advice)
+                page_print(out, "<span class=\"advice\">%s</span>", advice);
+            if (command)
+                page_command(out, command);
+            fputs("</li>\n", out);
         }
     fputs("</ul>\n", out);
 }

@@ -33,7 +33,7 @@ static const struct table_column columns[COLUMNS] = {
 
 int phases_table(struct mp_store *store, int64_t run_id, struct table *table,
                  struct mp_error *error) {
-    table_init(table, columns, COLUMNS);
+    *table = table_of(columns, COLUMNS);
     return table_read(table, store, phases_sql, run_id, error);
 }
 
@@ -47,7 +47,7 @@ int imbalance_table(struct mp_store *store, int64_t run_id, struct table *table,
         {"effective\nexperts", TABLE_NUMBER, .key = "effective_experts", .decimals = 2},
         {"dead", TABLE_NUMBER, "%", "dead_fraction", .decimals = 1},
         {"dropped", TABLE_NUMBER, "%", "dropped_fraction", .decimals = 1}};
-    table_init(table, column, sizeof column / sizeof *column);
+    *table = table_of(column, MP_LENGTH(column));
     return table_read(table, store,
                       "SELECT layer, max(experts), avg(expert_max_over_mean), "
                       "avg(rank_max_over_mean), avg(effective_experts), avg(dead_fraction), "
@@ -60,9 +60,7 @@ static double number_in(const struct table *table, int row, int column) {
 }
 
 static void print_words(const struct table *table, const char *label, FILE *out) {
-    int sum = 0;
-    while (sum < table->rows && strcmp(table->cell[sum * COLUMNS].text, PHASES_SUM) != 0)
-        sum++;
+    const int sum = MP_PLACE(r, table->rows, !strcmp(table->cell[r * COLUMNS].text, PHASES_SUM));
     if (sum == table->rows) {
         table_paragraph(out, "%s: no iteration was recorded.", label);
         return;

@@ -52,10 +52,9 @@ static int read_ranks(struct reader *reader, struct mp_error *error) {
         if (!reader->is_whole &&
             (says(query.row, 0, "missing") || sqlite3_column_type(query.row, 1) == SQLITE_NULL))
             continue;
-        if (MP_ROOM(reader->rows, run->ranks))
+        query.code = MP_GROW(reader->rows, run->ranks, error);
+        if (!query.code)
             take_rank(reader, query.row);
-        else
-            query.code = mp_no_memory(error);
     }
     for (int r = 0; reader->rows && r < run->ranks; r++)
         spans += reader->rows[r].last - reader->rows[r].first + 1;
@@ -218,16 +217,7 @@ static const struct query_field words[] = {{"suite", QUERY_TEXT, RUN(suite)},
                                            {"model", QUERY_TEXT, RUN(model)},
                                            {"job_text", QUERY_TEXT, RUN(job_text)},
                                            {"ranks_per_node", QUERY_COUNT, RUN(ranks_per_node)}};
-enum { WORDS = sizeof words / sizeof *words };
-
-static int read_words(struct reader *reader, struct mp_error *error) {
-    struct mp_recorded *run = reader->run;
-    struct query query =
-        query_fields(reader->store, words, WORDS, "FROM run WHERE run_id = ?1", run->run_id, error);
-    if (query_next(&query))
-        query_struct(&query, words, WORDS, run);
-    return query_end(&query);
-}
+enum { WORDS = MP_LENGTH(words) };
 
 /* Ranks whose times can't be compared would make waiting look like work. */
 static int check_clocks(struct reader *reader, struct mp_error *error) {
@@ -250,7 +240,11 @@ static int read_all(struct reader *reader, struct mp_error *error) {
     struct mp_recorded *run = reader->run;
     if (reader->is_whole) {
         MP_TRY(mp_store_choose_run(reader->store, &run->run_id, error));
-        MP_TRY(read_words(reader, error));
+        struct query query = query_fields(reader->store, words, WORDS, "FROM run WHERE run_id = ?1",
+                                          run->run_id, error);
+        if (query_next(&query))
+            query_struct(&query, words, WORDS, run);
+        MP_TRY(query_end(&query));
         MP_TRY(check_clocks(reader, error));
     }
     MP_TRY(read_ranks(reader, error));

@@ -39,9 +39,8 @@ static const char list_json_sql[] =
     "SELECT v_run.*, ms_per_iteration, tokens_per_s, loss_final " SELECTED;
 
 static void list_runs(struct query *query, enum mp_report_format format, FILE *out) {
-    MP_AUTO(table) struct table table;
     bool all_complete = true;
-    table_init(&table, list_columns, LIST_COLUMNS);
+    MP_AUTO(table) struct table table = table_of(list_columns, LIST_COLUMNS);
     table_query(&table, query);
     for (int r = 0; r < table.rows; r++)
         all_complete =
@@ -86,7 +85,7 @@ static const struct {
     {"numbers", "SELECT name, rank, value FROM v_number WHERE run_id = ?1 AND iteration = -1"},
     {"facts", "SELECT name, rank, value FROM v_fact WHERE run_id = ?1"},
 };
-enum { SECTIONS = sizeof sections / sizeof *sections, FINDINGS_SHOWN = 4 };
+enum { SECTIONS = MP_LENGTH(sections), FINDINGS_SHOWN = 4 };
 
 static int add_sections(struct mp_store *store, int64_t run_id, json_t *object,
                         struct mp_error *error) {

@@ -77,7 +77,7 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
             row.window = runs->run[i].window;
         }
     }
-    for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
+    for (size_t i = 0; i < MP_LENGTH(folds); i++)
         *(double *)(void *)((char *)&row + folds[i].to) =
             fold(runs, &row, folds[i].from, folds[i].how, values);
     row.served_p99 = row.serves ? row.p99 : NAN;
@@ -89,17 +89,14 @@ static struct speedup_row row_of(const struct report_runs *runs, int group, doub
 
 int speedup_rows(const struct report_runs *runs, int table, struct speedup_row **rows, int *count,
                  struct mp_error *error) {
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    double *values;
+    MP_AUTO(memory) double *values = NULL;
     *rows = NULL;
     *count = 0;
-    MP_TAKE(&arena, values, runs->count);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(MP_NEW(values, runs->count, error));
     for (int g = 0; g < runs->groups; g++) {
         if (table >= 0 && report_group_first(runs, g)->table != table)
             continue;
-        MP_TRY(MP_GROW(*rows, *count, error));
-        (*rows)[(*count)++] = row_of(runs, g, values);
+        MP_TRY(MP_APPEND(*rows, *count, error, row_of(runs, g, values)));
     }
     return MP_OK;
 }
@@ -171,11 +168,11 @@ static const struct table_column columns[] = {
     {NULL, TABLE_NUMBER, NULL, "processor_taken", .at = ROW(taken)},
     {NULL, TABLE_NUMBER, NULL, "bound_ms", .at = ROW(bound_ms)},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+enum { COLUMNS = MP_LENGTH(columns) };
 
 int speedup_table(const struct speedup_row rows[], int count, struct table *table,
                   struct mp_error *error) {
-    table_init(table, columns, COLUMNS);
+    *table = table_of(columns, COLUMNS);
     table->drops_empty = true;
     for (int i = 0; i < count; i++) /* rounds that are missing are always seen */
         for (int c = 0; c < COLUMNS && !rows[i].refused && rows[i].complete < rows[i].rounds; c++)
@@ -210,10 +207,7 @@ static void print_speed(const struct speedup_row *row, const char *who, FILE *ou
 }
 
 static const struct speedup_row *row_of_ep(const struct speedup_row rows[], int count) {
-    for (int i = 0; i < count; i++)
-        if (is_ep(&rows[i]) && rows[i].complete > 0)
-            return &rows[i];
-    return NULL;
+    return MP_FIND(rows, i, count, is_ep(&rows[i]) && rows[i].complete > 0);
 }
 
 /* Ratios that their row seems to contradict: a median of ratios is no ratio of medians. */

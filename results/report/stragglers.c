@@ -219,9 +219,8 @@ static bool is_in_table(const struct report_runs *runs, int group, int table) {
 static int print_table(const struct report_runs *runs, const struct straggler stragglers[],
                        int table_number, enum mp_report_format format, FILE *out,
                        struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
     char command[COMMAND_TEXT], invocation[COMMAND_WORD], heading[REPORT_HEADING];
-    table_init(&table, columns, sizeof columns / sizeof *columns);
+    MP_AUTO(table) struct table table = table_of(columns, MP_LENGTH(columns));
     table.drops_empty = true;
     for (int g = 0; g < runs->groups; g++)
         if (is_in_table(runs, g, table_number))
@@ -243,26 +242,6 @@ static int print_table(const struct report_runs *runs, const struct straggler st
         report_print_yardsticks(runs, table_number, out);
     }
     return MP_OK;
-}
-
-static json_t *row_json(const struct report_run *run, const struct straggler *straggler,
-                        bool in_full) {
-    return json_pack("{sI so so sb so so si sb so so so}", "run_id", (json_int_t)run->run_id, "job",
-                     text_value(run->job), "system", text_value(run->system), "unattainable",
-                     run->unattainable, "workload", text_value(run->workload), "status",
-                     text_value(run->status), "ranks", run->ranks, "ranks_share_cores",
-                     straggler->shares_cores, "processor_taken", number_value(run->taken),
-                     "recording_cost", recording_cost_json(&straggler->cost), "analysis",
-                     stragglers_detail_json(straggler, in_full));
-}
-
-static int print_json(const struct report_runs *runs, const struct straggler stragglers[],
-                      bool in_full, FILE *out, struct mp_error *error) {
-    json_t *rows = json_array();
-    for (int g = 0; g < runs->groups; g++)
-        json_array_append_new(rows,
-                              row_json(report_group_example(runs, g), &stragglers[g], in_full));
-    return print_object(json_pack("{ss so}", "report", "stragglers", "rows", rows), out, error);
 }
 
 static int print_in_full(const struct report_runs *runs, const struct straggler stragglers[],
@@ -289,8 +268,23 @@ static int print_in_full(const struct report_runs *runs, const struct straggler 
 static int print_all(const struct report_runs *runs, const struct straggler stragglers[],
                      enum mp_report_format format, bool in_full, FILE *out,
                      struct mp_error *error) {
-    if (format == MP_REPORT_JSON)
-        return print_json(runs, stragglers, in_full, out, error);
+    if (format == MP_REPORT_JSON) {
+        json_t *rows = json_array();
+        for (int g = 0; g < runs->groups; g++) {
+            const struct report_run *run = report_group_example(runs, g);
+            json_array_append_new(
+                rows,
+                json_pack("{sI so so sb so so si sb so so so}", "run_id", (json_int_t)run->run_id,
+                          "job", text_value(run->job), "system", text_value(run->system),
+                          "unattainable", run->unattainable, "workload", text_value(run->workload),
+                          "status", text_value(run->status), "ranks", run->ranks,
+                          "ranks_share_cores", stragglers[g].shares_cores, "processor_taken",
+                          number_value(run->taken), "recording_cost",
+                          recording_cost_json(&stragglers[g].cost), "analysis",
+                          stragglers_detail_json(&stragglers[g], in_full)));
+        }
+        return print_object(json_pack("{ss so}", "report", "stragglers", "rows", rows), out, error);
+    }
     if (in_full && format == MP_REPORT_TEXT)
         MP_TRY(print_in_full(runs, stragglers, out, error));
     for (int t = 0; !(in_full && format == MP_REPORT_TEXT) && t < runs->tables; t++) {

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "profiler/record/record.h"
-#include "reference/base/order.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 #include "results/report/waiting_words.h"
@@ -75,7 +74,7 @@ static const struct table_column rank_columns[] = {
     {NULL, TABLE_MS, NULL, "direct_ms", .at = RANK(of.direct)},
     {NULL, TABLE_NUMBER, NULL, "on_core", .at = RANK(of.on_core)},
 };
-enum { RANK_COLUMNS = sizeof rank_columns / sizeof *rank_columns };
+enum { RANK_COLUMNS = MP_LENGTH(rank_columns) };
 
 static struct rank_row rank_row(const struct mp_straggler *found, int index) {
     const struct mp_straggler_rank *rank = &found->rank[index];
@@ -86,18 +85,13 @@ static struct rank_row rank_row(const struct mp_straggler *found, int index) {
 }
 
 /* By what they cause, the most first. */
-static int compare_ranks(const void *left, const void *right) {
-    const struct rank_row *a = left, *b = right;
-    return MP_ORDER(b->caused, a->caused) ?: MP_ORDER(a->rank, b->rank);
-}
+MP_COMPARE(compare_ranks, struct rank_row,
+           MP_ORDER(b->caused, a->caused) ?: MP_ORDER(a->rank, b->rank))
 
 static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
-    MP_AUTO(table) struct table table = {0};
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    struct rank_row *rows;
-    MP_TAKE(&arena, rows, found->ranks);
-    MP_TRY(mp_arena_check(&arena, error));
-    table_init(&table, rank_columns, RANK_COLUMNS);
+    MP_AUTO(memory) struct rank_row *rows = NULL;
+    MP_TRY(MP_NEW(rows, found->ranks, error));
+    MP_AUTO(table) struct table table = table_of(rank_columns, RANK_COLUMNS);
     table.lines_first = true;
     for (int r = 0; r < found->ranks; r++)
         rows[r] = rank_row(found, r);
@@ -145,12 +139,9 @@ static int add_place(struct table *table, const struct mp_straggler_place *place
 }
 
 static int print_places(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
-    MP_AUTO(arena) struct mp_arena arena = {0};
-    MP_AUTO(table) struct table table = {0};
-    const struct mp_straggler_place **order;
-    MP_TAKE(&arena, order, found->places + 1);
-    MP_TRY(mp_arena_check(&arena, error));
-    table_init(&table, place_columns, sizeof place_columns / sizeof *place_columns);
+    MP_AUTO(memory) const struct mp_straggler_place **order = NULL;
+    MP_TRY(MP_NEW(order, found->places + 1, error));
+    MP_AUTO(table) struct table table = table_of(place_columns, MP_LENGTH(place_columns));
     table.lines_first = true;
     table.optional[5] = 2;
     table.optional[7] = 1;
@@ -176,7 +167,7 @@ static const struct table_column balance_columns[] = {
     {"p99", TABLE_NUMBER, NULL, "p99", BALANCE(of.p99), .decimals = 3},
     {"max", TABLE_NUMBER, NULL, "max", BALANCE(of.largest), .decimals = 3},
 };
-enum { BALANCE_COLUMNS = sizeof balance_columns / sizeof *balance_columns };
+enum { BALANCE_COLUMNS = MP_LENGTH(balance_columns) };
 
 /* As a balance has them, but for what chance gives. */
 static const struct {
@@ -193,10 +184,9 @@ static const struct {
 
 static int print_balance(const struct mp_straggler *found, FILE *out, struct mp_error *error) {
     const struct mp_straggler_balance *balance = &found->balance;
-    MP_AUTO(table) struct table table = {0};
     if (isnan(balance->max_over_mean.p50))
         return MP_OK;
-    table_init(&table, balance_columns, BALANCE_COLUMNS);
+    MP_AUTO(table) struct table table = table_of(balance_columns, BALANCE_COLUMNS);
     for (int m = 0; m < MP_MEASURES - 1; m++) {
         const struct balance_row row = {measures[m].name, balance->of[m]};
         MP_TRY(table_fill(&table, &row, 1, sizeof row, error));

@@ -14,10 +14,11 @@
 
 enum { GAP = 2, LEAST_WIDTH = 6, LEAST_COLUMNS = 40, PARAGRAPH = 2048 };
 
-void table_init(struct table *table, const struct table_column column[], int columns) {
-    *table = (struct table){.columns = columns, .column = column};
+struct table table_of(const struct table_column column[], int columns) {
+    struct table table = {.columns = columns, .column = column};
     for (int c = 0; c < columns; c++)
-        table->optional[c] = column[c].optional;
+        table.optional[c] = column[c].optional;
+    return table;
 }
 
 void table_free(struct table *table) {

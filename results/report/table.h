@@ -68,8 +68,8 @@ struct table {
     bool drops_empty; /* columns behind the first are left out where no row has anything to say */
 };
 
-/* `column` is borrowed. */
-void table_init(struct table *table, const struct table_column column[], int columns);
+/* Without rows; `column` is borrowed. */
+struct table table_of(const struct table_column column[], int columns);
 void table_free(struct table *table);
 MP_END(table, struct table, table_free(it))
 

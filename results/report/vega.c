@@ -37,7 +37,7 @@ static const struct {
     {"vega-encode", "vega-encode"},
     {"vega-interpreter", "vega-interpreter"},
 };
-enum { MODULES = sizeof modules / sizeof *modules };
+enum { MODULES = MP_LENGTH(modules) };
 
 static void path_of(const char *folder, int module, char *path, size_t size) {
     snprintf(path, size, "%s/%s.min.js", folder, modules[module].file);

@@ -272,34 +272,32 @@ static void advise_routing(struct words *words, char command[COMMAND_TEXT]) {
                  (long long)context->run_id);
 }
 
-static void advise_otherwise(struct words *words) {
-    const enum mp_cause cause = words->finding->cause;
-    if (words->context->taken > REPORT_TAKEN)
-        say(words,
-            "First run it again when nothing else runs: other programs had the processors for up "
-            "to %.0f %% of the time. ",
-            100 * words->context->taken);
-    if (causes[cause].advise)
-        causes[cause].advise(words);
-    else
-        say(words, "%s", causes[cause].help);
-    say_untold(words);
-}
-
 void waiting_advise(const struct mp_straggler *found, const struct mp_straggler_finding *finding,
                     const struct waiting_context *context, struct waiting_advice *advice) {
     struct words words = {advice->words, 0, sizeof advice->words, found, finding, context};
     advice->command[0] = '\0';
     if (finding->cause == MP_CAUSE_ROUTING)
         advise_routing(&words, advice->command);
-    else
-        advise_otherwise(&words);
+    else {
+        const enum mp_cause cause = words.finding->cause;
+        if (words.context->taken > REPORT_TAKEN)
+            say(&words,
+                "First run it again when nothing else runs: other programs had the processors for "
+                "up "
+                "to %.0f %% of the time. ",
+                100 * words.context->taken);
+        if (causes[cause].advise)
+            causes[cause].advise(&words);
+        else
+            say(&words, "%s", causes[cause].help);
+        say_untold(&words);
+    }
 }
 
 const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t size) {
     static const enum mp_abstention why[] = {MP_ABSTAINS_ONE_RANK, MP_ABSTAINS_NO_SPANS,
                                              MP_ABSTAINS_MISSING, MP_ABSTAINS_NO_MEETINGS};
-    for (size_t i = 0; i < sizeof why / sizeof *why; i++)
+    for (size_t i = 0; i < MP_LENGTH(why); i++)
         if (found->abstentions & why[i]) {
             snprintf(text, size, "%s.", mp_abstention_text(why[i]));
             return text;

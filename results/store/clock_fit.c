@@ -1,7 +1,5 @@
 #include "results/store/clock_fit.h"
 
-#include "reference/base/order.h"
-
 #include <math.h>
 
 static double difference(int64_t a, int64_t b) {
@@ -41,10 +39,7 @@ int64_t clock_fit_apply(const struct clock_fit *fit, int64_t own_ns) {
     return result;
 }
 
-static int compare_timers(const void *left, const void *right) {
-    const struct mp_timer *a = left, *b = right;
-    return MP_ORDER(a->at_ns, b->at_ns);
-}
+MP_COMPARE(compare_timers, struct mp_timer, MP_ORDER(a->at_ns, b->at_ns))
 
 void clock_timers_sort(struct mp_timer timers[], int count) {
     MP_SORT(timers, count, compare_timers);

@@ -38,10 +38,10 @@ static int align(struct device_spool *spool, struct mp_error *error) {
                           "rank = ?2 ORDER BY at_ns",
                           values, 2, &row, error));
     while ((got = mp_store_next(spool->store, row, error)) == 1) {
-        MP_TRY(MP_GROW(samples, count, error));
-        samples[count++] =
-            (struct clock_sample){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-                                  sqlite3_column_int64(row, 2)};
+        MP_TRY(MP_APPEND(samples, count, error,
+                         (struct clock_sample){sqlite3_column_int64(row, 0),
+                                               sqlite3_column_int64(row, 1),
+                                               sqlite3_column_int64(row, 2)}));
     }
     spool->fit = clock_fit_samples(samples, count);
     spool->clock = count > 0 && spool->rank > 0 ? "samples" : NULL;

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "reference/base/arena.h"
-#include "reference/base/order.h"
 
 enum { NAMES_LIMIT = 1 << 20 /* a damaged spool may claim any id */ };
 
@@ -33,13 +32,6 @@ static int add_call(struct device_spool *spool, const struct mp_activity *activi
     return device_want(spool, call->start_ns, error);
 }
 
-static int add_timer(struct device_spool *spool, const struct mp_timer *timer,
-                     struct mp_error *error) {
-    MP_TRY(MP_GROW(spool->timers, spool->timer_count, error));
-    spool->timers[spool->timer_count++] = *timer;
-    return MP_OK;
-}
-
 /* Of a datatype of NCCL's; 0: of none, or of one that it may have got since. */
 static int size_of(const char *datatype) {
     static const struct {
@@ -53,10 +45,8 @@ static int size_of(const char *datatype) {
     static const char prefix[] = "nccl";
     if (strncmp(datatype, prefix, sizeof prefix - 1) == 0)
         datatype += sizeof prefix - 1;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (strcmp(datatype, types[i].ending) == 0)
-            return types[i].bytes;
-    return 0;
+    const size_t found = MP_PLACE(i, MP_LENGTH(types), !strcmp(datatype, types[i].ending));
+    return found < MP_LENGTH(types) ? types[found].bytes : 0;
 }
 
 static int add_name(struct device_spool *spool, const struct mp_spool_record *record,
@@ -96,7 +86,7 @@ static int collect_record(struct device_spool *spool, const struct mp_spool_reco
     case MP_SPOOL_COLLECTIVE:
         return device_want(spool, device_time(spool, record->as.collective.start_ns), error);
     case MP_SPOOL_TIMER:
-        return add_timer(spool, &record->as.timer, error);
+        return MP_APPEND(spool->timers, spool->timer_count, error, record->as.timer);
     case MP_SPOOL_END:
         spool->complete = true;
         snprintf(spool->note, sizeof spool->note, "%s", record->as.end.reason);
@@ -108,10 +98,7 @@ static int collect_record(struct device_spool *spool, const struct mp_spool_reco
 
 /* ---- order, and what follows from it ---- */
 
-static int by_correlation(const void *left, const void *right) {
-    const struct device_call *a = left, *b = right;
-    return MP_ORDER(a->correlation, b->correlation);
-}
+MP_COMPARE(by_correlation, struct device_call, MP_ORDER(a->correlation, b->correlation))
 
 /* Puts the entries of each correlation id together: driver calls within runtime calls share one. */
 static void unite_calls(struct device_spool *spool) {

@@ -24,10 +24,6 @@ static int64_t time_or_null(const struct device_spool *spool, int64_t own_ns) {
     return own_ns ? device_time(spool, own_ns) : ROW_NULL;
 }
 
-static int64_t global_pid(const struct device_spool *spool) {
-    return ((int64_t)spool->header.pid & 0xFFFFFF) << 24;
-}
-
 /* ---- activities ---- */
 
 enum { BATCH = 16384 };
@@ -115,7 +111,8 @@ static int next_activity(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
 /* Kind after kind, each inside one statement. */
 static int insert_batch(struct batch *batch, struct mp_error *error) {
     const struct device_spool *spool = batch->spool;
-    const int64_t values[] = {spool->run_id, spool->rank, global_pid(spool)};
+    const int64_t values[] = {spool->run_id, spool->rank,
+                              (((int64_t)spool->header.pid & 0xFFFFFF) << 24)};
     for (int kind = 0; kind < MP_ACTIVITIES && batch->count > 0; kind++) {
         struct row_source source = {.next = next_activity, .context = batch};
         if (!insert_activities[kind])
@@ -182,7 +179,7 @@ static int insert_collective(const struct device_spool *spool, const struct mp_c
         store_or_null(device_span_at(spool, queue_start_ns)),
     };
     MP_TRY(store_statement(spool->store, collective_sql, &insert, error));
-    store_bind_known(insert, 1, values, sizeof values / sizeof *values);
+    store_bind_known(insert, 1, values, MP_LENGTH(values));
     return store_run(spool->store, insert, "cannot store a collective", error);
 }
 
@@ -206,11 +203,9 @@ static int insert_record(struct batch *batch, const struct mp_spool_record *reco
 
 int device_insert(struct device_spool *spool, struct mp_error *error) {
     MP_AUTO(spool) struct mp_spool_reader *reader = NULL;
-    MP_AUTO(arena) struct mp_arena arena = {0};
+    MP_AUTO(memory) struct batch *batch = NULL;
     struct mp_spool_record record;
-    struct batch *batch;
-    MP_TAKE(&arena, batch, 1);
-    MP_TRY(mp_arena_check(&arena, error));
+    MP_TRY(MP_NEW(batch, 1, error));
     MP_TRY(mp_spool_open(spool->path, &reader, error));
     batch->spool = spool;
     while (mp_spool_next(reader, &record, NULL) == 1)

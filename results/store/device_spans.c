@@ -6,7 +6,6 @@
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
-#include "reference/base/order.h"
 #include "results/store/device.h"
 
 /* ---- times at which a span is asked for ---- */
@@ -14,9 +13,7 @@
 int device_want(struct device_spool *spool, int64_t at_ns, struct mp_error *error) {
     if (spool->wanted_count > 0 && spool->wanted[spool->wanted_count - 1] == at_ns)
         return MP_OK; /* as of calls of the driver within those of the runtime */
-    MP_TRY(MP_GROW(spool->wanted, spool->wanted_count, error));
-    spool->wanted[spool->wanted_count++] = at_ns;
-    return MP_OK;
+    return MP_APPEND(spool->wanted, spool->wanted_count, error, at_ns);
 }
 
 /* The first of the times that is not before `from_ns`; their count: none.  One span after the other
@@ -31,15 +28,7 @@ static int first_wanted(struct device_spool *spool, int64_t from_ns) {
             high = step < spool->wanted_count - high ? high + step : spool->wanted_count;
         }
     }
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (wanted[middle] < from_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    spool->latest_wanted = low;
-    return low;
+    return spool->latest_wanted = low + MP_BISECT(i, high - low, wanted[low + i] < from_ns);
 }
 
 /* is_wanted(start, end): whether one of the times lies in the span, or where it starts. */
@@ -67,10 +56,10 @@ static int read_wanted(struct device_spool *spool, struct mp_error *error) {
                           "stream_id IS NOT (SELECT id FROM StringIds WHERE value = 'comm')",
                           values, 2, &row, error));
     while ((got = mp_store_next(spool->store, row, error)) == 1) {
-        MP_TRY(MP_GROW(spool->spans, spool->span_count, error));
-        spool->spans[spool->span_count++] =
-            (struct device_span){sqlite3_column_int64(row, 0), sqlite3_column_int64(row, 1),
-                                 sqlite3_column_int64(row, 2), -1};
+        MP_TRY(MP_APPEND(spool->spans, spool->span_count, error,
+                         (struct device_span){sqlite3_column_int64(row, 0),
+                                              sqlite3_column_int64(row, 1),
+                                              sqlite3_column_int64(row, 2), -1}));
     }
     return got;
 }
@@ -83,28 +72,9 @@ static int outer_first(const void *left, const void *right) {
            ?: MP_ORDER(a->span_id, b->span_id);
 }
 
-/* The span around each: the nearest before it that has not ended when it begins. */
-static void nest(struct device_spool *spool) {
-    int open = -1;
-    for (int i = 0; i < spool->span_count; i++) {
-        while (open >= 0 && spool->spans[open].end_ns <= spool->spans[i].start_ns)
-            open = spool->spans[open].parent;
-        spool->spans[i].parent = open;
-        open = i;
-    }
-}
-
 /* The last span that starts at or before `at_ns`; -1: none. */
 static int last_before(const struct device_spool *spool, int64_t at_ns) {
-    int low = 0, high = spool->span_count;
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (spool->spans[middle].start_ns <= at_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low - 1;
+    return MP_BISECT(i, spool->span_count, spool->spans[i].start_ns <= at_ns) - 1;
 }
 
 int64_t device_span_at(const struct device_spool *spool, int64_t at_ns) {
@@ -121,16 +91,6 @@ static int64_t span_that_starts(const struct device_spool *spool, int64_t start_
     return i >= 0 && spool->spans[i].start_ns == start_ns ? spool->spans[i].span_id : 0;
 }
 
-static void place_calls(struct device_spool *spool) {
-    for (int i = 0; i < spool->call_count; i++) {
-        struct device_call *call = &spool->calls[i];
-        if (call->has_external)
-            call->span_id = span_that_starts(spool, call->external_ns);
-        if (!call->span_id && call->start_ns != INT64_MAX)
-            call->span_id = device_span_at(spool, call->start_ns);
-    }
-}
-
 int device_read_spans(struct device_spool *spool, struct mp_error *error) {
     sqlite3 *connection = spool->store->connection;
     static const char name[] = "moeperf_is_wanted";
@@ -145,7 +105,20 @@ int device_read_spans(struct device_spool *spool, struct mp_error *error) {
     if (code)
         return code;
     MP_SORT(spool->spans, spool->span_count, outer_first);
-    nest(spool);
-    place_calls(spool);
+    /* The span around each: the nearest before it that has not ended when it begins. */
+    int open = -1;
+    for (int i = 0; i < spool->span_count; i++) {
+        while (open >= 0 && spool->spans[open].end_ns <= spool->spans[i].start_ns)
+            open = spool->spans[open].parent;
+        spool->spans[i].parent = open;
+        open = i;
+    }
+    for (int i = 0; i < spool->call_count; i++) {
+        struct device_call *call = &spool->calls[i];
+        if (call->has_external)
+            call->span_id = span_that_starts(spool, call->external_ns);
+        if (!call->span_id && call->start_ns != INT64_MAX)
+            call->span_id = device_span_at(spool, call->start_ns);
+    }
     return MP_OK;
 }

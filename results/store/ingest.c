@@ -34,7 +34,7 @@ static uint64_t digest_description(const struct mp_store_run *run) {
     const char *const texts[] = {run->suite,  run->suite_run, run->job,       run->system,
                                  run->status, run->reason,    run->started_at};
     uint64_t digest = add(1, (uint64_t)run->round);
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; i < MP_LENGTH(texts); i++)
         digest = add_text(digest, texts[i]);
     return digest;
 }
@@ -85,16 +85,12 @@ static int check_run(const struct mp_store *store, const struct mp_store_run *ru
         {"executor", run->executor},   {"workload", run->workload},
         {"status", run->status},       {"started_at", run->started_at},
     };
-    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
+    for (size_t i = 0; i < MP_LENGTH(required); i++)
         if (!required[i].value)
             return mp_fail(error, MP_EINVAL, "%s: a run needs a %s", store->path, required[i].name);
     static const char *const statuses[] = {"complete", "failed", "interrupted", "timeout",
                                            "refused"};
-    enum { STATUSES = sizeof statuses / sizeof *statuses };
-    int known = 0;
-    while (known < STATUSES && strcmp(statuses[known], run->status) != 0)
-        known++;
-    if (known == STATUSES)
+    if (!MP_ANY(i, MP_LENGTH(statuses), !strcmp(statuses[i], run->status)))
         return mp_fail(
             error, MP_EINVAL,
             "%s: a run's status is complete, failed, interrupted, timeout or refused, not '%s'",
@@ -120,28 +116,6 @@ static int insert_run(struct ingest *ingest, const struct mp_store_run *run,
     return MP_OK;
 }
 
-/* What holds for the run even if no rank has recorded anything. */
-static int insert_mark(struct ingest *ingest, const struct mp_store_run *run,
-                       struct mp_error *error) {
-    static const struct mp_store_fact unattainable = {"system.unattainable", "yes"};
-    const struct mp_store_fact setting = {"setting.key", run->setting_key};
-    if (run->setting_key)
-        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &setting, error));
-    if (run->unattainable)
-        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &unattainable, error));
-    for (int i = 0; i < run->facts; i++)
-        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &run->fact[i], error));
-    return MP_OK;
-}
-
-static int intern_phases(struct ingest *ingest, struct mp_error *error) {
-    MP_TRY(strings_id(&ingest->strings, "?", &ingest->unknown_phase_id, error));
-    for (int phase = 0; phase < MP_PHASES; phase++)
-        MP_TRY(strings_id(&ingest->strings, mp_phase_name((enum mp_phase)phase),
-                          &ingest->phase_ids[phase], error));
-    return MP_OK;
-}
-
 /* ---- spans ---- */
 
 /* The spans of one rank on their way into the database. */
@@ -155,27 +129,6 @@ struct span_rows {
 
 static int64_t or_null(int64_t value) {
     return value < 0 ? ROW_NULL : value;
-}
-
-static void fill_span_row(struct span_rows *rows, const struct mp_span *span,
-                          int64_t row[ROW_COLUMNS]) {
-    struct ingest *ingest = rows->ingest;
-    const int64_t values[ROW_COLUMNS] = {
-        ingest->run_id,
-        rows->rank,
-        ingest->recordings.rank[rows->rank].stream_ids[span->stream],
-        span->iteration,
-        span->layer,
-        span->phase < MP_PHASES ? ingest->phase_ids[span->phase] : ingest->unknown_phase_id,
-        span->direction < MP_NO_DIRECTION ? span->direction : ROW_NULL,
-        span->start_ns - ingest->origin_ns,
-        span->end_ns - ingest->origin_ns,
-        clock_bounded(span->wait_ns),
-        or_null(span->cpu_ns),
-        or_null(span->tokens),
-        or_null(span->bytes),
-        or_null(span->flops)};
-    memcpy(row, values, sizeof values);
 }
 
 static int next_span_row(void *context, int64_t row[ROW_COLUMNS], struct mp_error *error) {
@@ -194,7 +147,23 @@ static int next_span_row(void *context, int64_t row[ROW_COLUMNS], struct mp_erro
     struct mp_span *span = &record.as.span;
     span->start_ns = clock_bounded(clock_fit_apply(&recording->fit, span->start_ns));
     span->end_ns = clock_bounded(clock_fit_apply(&recording->fit, span->end_ns));
-    fill_span_row(rows, span, row);
+    struct ingest *ingest = rows->ingest;
+    const int64_t values[ROW_COLUMNS] = {
+        ingest->run_id,
+        rows->rank,
+        ingest->recordings.rank[rows->rank].stream_ids[span->stream],
+        span->iteration,
+        span->layer,
+        span->phase < MP_PHASES ? ingest->phase_ids[span->phase] : ingest->unknown_phase_id,
+        span->direction < MP_NO_DIRECTION ? span->direction : ROW_NULL,
+        span->start_ns - ingest->origin_ns,
+        span->end_ns - ingest->origin_ns,
+        clock_bounded(span->wait_ns),
+        or_null(span->cpu_ns),
+        or_null(span->tokens),
+        or_null(span->bytes),
+        or_null(span->flops)};
+    memcpy(row, values, sizeof values);
     rows->span_id++;
     MP_TRY(summary_add_span(&rows->ingest->summary, rows->rank, span,
                             recording->in_flight[span->stream], error));
@@ -282,8 +251,19 @@ static int ingest_recordings(struct ingest *ingest, const struct mp_store_run *r
 static int ingest_run(struct ingest *ingest, const struct mp_store_run *run,
                       const char *const paths[], int count, struct mp_error *error) {
     MP_TRY(insert_run(ingest, run, error));
-    MP_TRY(insert_mark(ingest, run, error));
-    MP_TRY(intern_phases(ingest, error));
+    /* What holds for the run even if no rank has recorded anything. */
+    static const struct mp_store_fact unattainable = {"system.unattainable", "yes"};
+    const struct mp_store_fact setting = {"setting.key", run->setting_key};
+    if (run->setting_key)
+        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &setting, error));
+    if (run->unattainable)
+        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &unattainable, error));
+    for (int i = 0; i < run->facts; i++)
+        MP_TRY(mp_store_add_fact(ingest->store, ingest->run_id, &run->fact[i], error));
+    MP_TRY(strings_id(&ingest->strings, "?", &ingest->unknown_phase_id, error));
+    for (int phase = 0; phase < MP_PHASES; phase++)
+        MP_TRY(strings_id(&ingest->strings, mp_phase_name((enum mp_phase)phase),
+                          &ingest->phase_ids[phase], error));
     MP_TRY(summary_init(&ingest->summary, run->ranks, error));
     ingest->summary.slice = run->slice;
     ingest->summary.slices = run->slices;

@@ -50,8 +50,10 @@ static void leave_reason(struct recordings *recordings, int place, const char *r
         explain(own, reason);
 }
 
-static int attribute_all(struct recordings *recordings, const char *const paths[], int count,
-                         struct mp_error *error) {
+int recordings_init(struct recordings *recordings, struct mp_store *store, int64_t run_id,
+                    int ranks, const char *const paths[], int count, struct mp_error *error) {
+    *recordings = (struct recordings){.store = store, .run_id = run_id, .ranks = ranks};
+    MP_TRY(MP_NEW(recordings->rank, ranks, error));
     MP_AUTO(memory) struct mp_error *unusable = NULL;
     MP_TRY(MP_NEW(unusable, (size_t)count + 1, error));
     for (int i = 0; i < count; i++)
@@ -65,13 +67,6 @@ static int attribute_all(struct recordings *recordings, const char *const paths[
             explain(own, "no recording was given");
     }
     return MP_OK;
-}
-
-int recordings_init(struct recordings *recordings, struct mp_store *store, int64_t run_id,
-                    int ranks, const char *const paths[], int count, struct mp_error *error) {
-    *recordings = (struct recordings){.store = store, .run_id = run_id, .ranks = ranks};
-    MP_TRY(MP_NEW(recordings->rank, ranks, error));
-    return attribute_all(recordings, paths, count, error);
 }
 
 void recordings_free(struct recordings *recordings) {
@@ -140,22 +135,9 @@ static int collect_choices(struct recordings *recordings, int rank,
                               record->as.choices.iteration, record->as.choices.layer,
                               record->as.choices.first,     record->as.choices.top_k,
                               record->as.choices.width};
-    store_bind_known(insert, 1, values, sizeof values / sizeof *values);
+    store_bind_known(insert, 1, values, MP_LENGTH(values));
     sqlite3_bind_blob64(insert, 8, record->as.choices.expert, bytes, SQLITE_STATIC);
     return store_run(recordings->store, insert, "cannot store tokens' experts", error);
-}
-
-static int collect_number(struct recordings *recordings, int rank,
-                          const struct mp_spool_record *record, struct mp_error *error) {
-    MP_TRY(strings_number(recordings->strings, recordings->run_id, rank, record, error));
-    return summary_add_number(recordings->summary, record, error);
-}
-
-static int collect_text(struct recordings *recordings, int rank,
-                        const struct mp_spool_record *record, struct mp_error *error) {
-    return STORE_PUT(recordings->store, "cannot store a text", error,
-                     "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", V(recordings->run_id),
-                     V(rank), V(record->as.text.name), V(record->as.text.value));
 }
 
 static int collect_clock(struct recordings *recordings, int rank,
@@ -163,18 +145,10 @@ static int collect_clock(struct recordings *recordings, int rank,
     struct recording *own = &recordings->rank[rank];
     struct clock_sample sample = {record->as.clock.at_ns, record->as.clock.offset_ns,
                                   record->as.clock.error_ns};
-    MP_TRY(MP_GROW(own->samples, own->sample_count, error));
-    own->samples[own->sample_count++] = sample;
+    MP_TRY(MP_APPEND(own->samples, own->sample_count, error, sample));
     return STORE_PUT(recordings->store, "cannot store a clock sample", error,
                      "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?)", V(recordings->run_id),
                      V(rank), V(sample.at_ns), V(sample.offset_ns), V(sample.error_ns));
-}
-
-static int collect_stream(struct recordings *recordings, struct recording *own,
-                          const struct mp_spool_record *record, struct mp_error *error) {
-    int stream = record->as.stream.stream;
-    own->in_flight[stream] = strcmp(record->as.stream.name, "comm") == 0;
-    return strings_id(recordings->strings, record->as.stream.name, &own->stream_ids[stream], error);
 }
 
 static int collect_span(struct recordings *recordings, struct recording *own,
@@ -195,7 +169,10 @@ static int collect_record(struct recordings *recordings, int rank,
     struct recording *own = &recordings->rank[rank];
     switch (record->type) {
     case MP_SPOOL_STREAM:
-        return collect_stream(recordings, own, record, error);
+        int stream = record->as.stream.stream;
+        own->in_flight[stream] = strcmp(record->as.stream.name, "comm") == 0;
+        return strings_id(recordings->strings, record->as.stream.name, &own->stream_ids[stream],
+                          error);
     case MP_SPOOL_SPAN:
         return collect_span(recordings, own, &record->as.span, error);
     case MP_SPOOL_LOAD:
@@ -203,9 +180,12 @@ static int collect_record(struct recordings *recordings, int rank,
     case MP_SPOOL_CHOICES:
         return collect_choices(recordings, rank, record, error);
     case MP_SPOOL_NUMBER:
-        return collect_number(recordings, rank, record, error);
+        MP_TRY(strings_number(recordings->strings, recordings->run_id, rank, record, error));
+        return summary_add_number(recordings->summary, record, error);
     case MP_SPOOL_TEXT:
-        return collect_text(recordings, rank, record, error);
+        return STORE_PUT(recordings->store, "cannot store a text", error,
+                         "INSERT OR REPLACE INTO fact VALUES (?, ?, ?, ?)", V(recordings->run_id),
+                         V(rank), V(record->as.text.name), V(record->as.text.value));
     case MP_SPOOL_CLOCK:
         return collect_clock(recordings, rank, record, error);
     case MP_SPOOL_END:

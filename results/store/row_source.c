@@ -19,9 +19,7 @@ struct rows_cursor {
 
 static int rows_connect(sqlite3 *connection, void *store, int argument_count,
                         const char *const *arguments, sqlite3_vtab **table, char **message) {
-    (void)argument_count;
-    (void)arguments;
-    (void)message;
+    (void)argument_count, (void)arguments, (void)message;
     int code = sqlite3_declare_vtab(
         connection,
         "CREATE TABLE x(c0, c1, c2, c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14, c15, c16, "
@@ -72,10 +70,7 @@ static int rows_next(sqlite3_vtab_cursor *base) {
 
 static int rows_filter(sqlite3_vtab_cursor *base, int index_number, const char *index_text,
                        int argument_count, sqlite3_value **arguments) {
-    (void)index_number;
-    (void)index_text;
-    (void)argument_count;
-    (void)arguments;
+    (void)index_number, (void)index_text, (void)argument_count, (void)arguments;
     struct rows_cursor *cursor = (void *)base;
     cursor->source = ((struct rows_table *)base->pVtab)->store->rows;
     cursor->number = 0;

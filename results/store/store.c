@@ -112,9 +112,7 @@ int store_end(struct mp_store *store, int code, const char *doing, struct mp_err
 
 int store_statement(struct mp_store *store, const char *sql, sqlite3_stmt **statement,
                     struct mp_error *error) {
-    int i = 0;
-    while (i < store->statements && store->statement[i].sql != sql)
-        i++;
+    const int i = MP_PLACE(s, store->statements, store->statement[s].sql == sql);
     if (i == store->statements) {
         MP_TRY(MP_GROW(store->statement, i, error));
         if (sqlite3_prepare_v3(store->connection, sql, -1, SQLITE_PREPARE_PERSISTENT, statement,
@@ -379,14 +377,6 @@ int mp_store_open_read_only(const char *path, struct mp_store **store, struct mp
     return MP_OK;
 }
 
-/* A connection that only reads leaves an empty log behind; the last one that may write does not. */
-static void remove_log(const char *path) {
-    sqlite3 *connection = NULL;
-    if (sqlite3_open_v2(path, &connection, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK)
-        sqlite3_exec(connection, "PRAGMA schema_version", NULL, NULL, NULL);
-    sqlite3_close(connection);
-}
-
 void mp_store_close(struct mp_store *store) {
     if (!store)
         return;
@@ -394,8 +384,14 @@ void mp_store_close(struct mp_store *store) {
         sqlite3_finalize(store->statement[i].prepared);
     free(store->statement);
     sqlite3_close(store->connection);
-    if (store->leaves_log)
-        remove_log(store->path);
+    if (store->leaves_log) {
+        /* A connection that only reads leaves an empty log behind; the last one that may write does
+         * not. */
+        sqlite3 *connection = NULL;
+        if (sqlite3_open_v2(store->path, &connection, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK)
+            sqlite3_exec(connection, "PRAGMA schema_version", NULL, NULL, NULL);
+        sqlite3_close(connection);
+    }
     free(store->path);
     free(store);
 }

@@ -222,15 +222,8 @@ static int64_t wait_of(const struct rank_iteration *own) {
 
 /* Whether the run had the machine for itself all that time. */
 static bool is_in_slice(const struct summary *summary, int64_t start_ns, int64_t end_ns) {
-    int low = 0, high = summary->slices; /* the last slice that begins by then is below high */
-    while (low < high) {
-        int middle = low + (high - low) / 2;
-        if (summary->slice[middle].start_ns <= start_ns)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return !summary->slice || (high > 0 && end_ns <= summary->slice[high - 1].end_ns);
+    const int after = MP_BISECT(i, summary->slices, summary->slice[i].start_ns <= start_ns);
+    return !summary->slice || (after > 0 && end_ns <= summary->slice[after - 1].end_ns);
 }
 
 static struct iteration_row iteration_row_of(const struct summary *summary,
@@ -426,7 +419,7 @@ static bool fill_straggler_row(struct straggler_rows *rows, uint64_t key, const 
                         : forward ? worst->forward_tokens
                                   : worst->backward_tokens,
                         sums.counted ? sums.tokens : ROW_NULL};
-    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+    for (size_t i = 0; i < MP_LENGTH(values); i++)
         row[i] = values[i];
     return true;
 }
@@ -442,16 +435,6 @@ static int next_straggler_row(void *context, int64_t row[ROW_COLUMNS], struct mp
             return 1;
     }
     return 0;
-}
-
-static int write_stragglers(struct summary *summary, struct mp_store *store, int64_t run_id,
-                            const int64_t phase_ids[MP_PHASES], struct mp_error *error) {
-    struct straggler_rows rows = {summary, phase_ids, 0, run_id};
-    struct row_source source = {.next = next_straggler_row, .context = &rows};
-    return store_insert_rows(store,
-                             "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, c7, "
-                             "c8, c9, c10, c11 FROM moeperf_rows",
-                             NULL, 0, &source, "cannot store stragglers", error);
 }
 
 /* ---- imbalance ---- */
@@ -564,7 +547,12 @@ int summary_write(struct summary *summary, struct mp_store *store, int64_t run_i
     MP_TRY(keyed_sort(&summary->layers, error));
     MP_TRY(write_run(summary, store, run_id, error));
     MP_TRY(write_iterations(summary, store, run_id, error));
-    MP_TRY(write_stragglers(summary, store, run_id, phase_ids, error));
+    struct straggler_rows rows = {summary, phase_ids, 0, run_id};
+    struct row_source source = {.next = next_straggler_row, .context = &rows};
+    MP_TRY(store_insert_rows(store,
+                             "INSERT INTO straggler_summary SELECT c0, c1, c2, c3, c4, c5, c6, c7, "
+                             "c8, c9, c10, c11 FROM moeperf_rows",
+                             NULL, 0, &source, "cannot store stragglers", error));
     MP_TRY(write_imbalance(summary, store, run_id, error));
     return write_phases(summary, store, run_id, phase_ids, error);
 }

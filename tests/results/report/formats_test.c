@@ -38,11 +38,10 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static char *written(const struct row rows[], int count, enum mp_report_format format,
                      const char *title) {
-    struct table table;
     char *text;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    table_init(&table, columns, COLUMNS);
+    struct table table = table_of(columns, COLUMNS);
     assert_works(table_fill(&table, rows, count, sizeof *rows, &error));
     if (format == MP_REPORT_JSON)
         assert_works(print_object(table_json(&table), out, &error));
@@ -108,8 +107,7 @@ TEST(numbers_have_their_digits) {
         {{"", .kind = TABLE_NUMBER, .decimals = 1}, INFINITY, "-"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        AUTO(table) struct table table;
-        table_init(&table, &cases[i].column, 1);
+        AUTO(table) struct table table = table_of(&cases[i].column, 1);
         assert_works(table_add(&table, NULL, &error));
         table_number(&table, 0, cases[i].value);
         assert_string_equal(table.cell->text, cases[i].text);

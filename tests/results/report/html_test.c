@@ -532,7 +532,7 @@ static const char *write_grids(const struct runs_folder *folder, char path[128])
                                   .about = "model: " HOSTILE "\nloads\n",
                                   .table = &table,
                                   .table_caption = "in all"};
-    table_init(&table, columns, 2);
+    table = table_of(columns, 2);
     assert_works(table_add(&table, NULL, &error));
     table_set(&table, 0, "%s", HOSTILE);
     table_set_number(&table, 1, 7, 0);

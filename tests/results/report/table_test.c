@@ -63,7 +63,7 @@ static void fill(struct table *table) {
     static const struct table_column columns[] = {{"name", .kind = TABLE_LEFT},
                                                   {"nothing", .kind = TABLE_RIGHT},
                                                   {"text", .kind = TABLE_LEFT}};
-    table_init(table, columns, 3);
+    *table = table_of(columns, 3);
     assert_works(table_add(table, NULL, &error));
     table_set(table, 0, "%s", "one two three four five six seven eight nine ten");
     table_set_number(table, 1, NAN, 2);
@@ -80,9 +80,8 @@ TEST(a_remark_takes_the_rest_of_the_row) {
         "next   refused: there is more to be said of it than a column of numbers has room\n"
         "       for, so that it goes on?below\n"
         "last   2.5    -\n";
-    AUTO(table) struct table table;
     FILE *file = tmpfile();
-    table_init(&table, columns, 3);
+    AUTO(table) struct table table = table_of(columns, 3);
     for (int r = 0; r < 3; r++) {
         assert_works(table_add(&table, NULL, &error));
         table_set(&table, 0, "%s", (const char *[]){"first", "next", "last"}[r]);
@@ -125,11 +124,10 @@ static const char *printed(bool drops_empty, int columns) {
 TEST(a_zero_has_no_sign) {
     static const double values[] = {-0.004, -0.006, -10.0, -0.0, NAN};
     struct table_column columns[5];
-    AUTO(table) struct table table;
     FILE *file = tmpfile();
     for (int i = 0; i < 5; i++)
         columns[i] = (struct table_column){"n", .kind = TABLE_RIGHT};
-    table_init(&table, columns, 5);
+    AUTO(table) struct table table = table_of(columns, 5);
     assert_works(table_add(&table, NULL, &error));
     for (int i = 0; i < 5; i++)
         table_set_number(&table, i, values[i], 2);
@@ -157,11 +155,10 @@ TEST(cells_break_only_where_room_is_short) {
 /* Prints a row whose numbers, from 1 on, have these headers. */
 static void assert_goes_on(const char *const headers[], int numbers, const char *expected) {
     struct table_column columns[8] = {{"name", .kind = TABLE_LEFT}};
-    AUTO(table) struct table table;
     FILE *file = tmpfile();
     for (int c = 1; c <= numbers; c++)
         columns[c] = (struct table_column){headers[c - 1], .kind = TABLE_RIGHT};
-    table_init(&table, columns, numbers + 1);
+    AUTO(table) struct table table = table_of(columns, numbers + 1);
     table.goes_on = true;
     assert_works(table_add(&table, NULL, &error));
     table_set(&table, 0, "what it is of");
