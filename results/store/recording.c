@@ -169,10 +169,9 @@ static int collect_record(struct recordings *recordings, int rank,
     struct recording *own = &recordings->rank[rank];
     switch (record->type) {
     case MP_SPOOL_STREAM:
-        int stream = record->as.stream.stream;
-        own->in_flight[stream] = strcmp(record->as.stream.name, "comm") == 0;
-        return strings_id(recordings->strings, record->as.stream.name, &own->stream_ids[stream],
-                          error);
+        own->in_flight[record->as.stream.stream] = strcmp(record->as.stream.name, "comm") == 0;
+        return strings_id(recordings->strings, record->as.stream.name,
+                          &own->stream_ids[record->as.stream.stream], error);
     case MP_SPOOL_SPAN:
         return collect_span(recordings, own, &record->as.span, error);
     case MP_SPOOL_LOAD:
