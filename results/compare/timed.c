@@ -99,7 +99,7 @@ static void doubt(const struct comparison *comparison, const struct doubts *doub
                     shortest->recorded, (long long)shortest->run_id, shortest->iterations,
                     *side_about(shortest, MP_FACT_PAIRS_SLICE) ? " and interrupted ones" : "",
                     MP_STEADY_WINDOW, iterations_wanted(shortest));
-    } else if (UNSTEADY_OF * doubts->unsteady > doubts->runs) {
+    } else if (shortest && UNSTEADY_OF * doubts->unsteady > doubts->runs) {
         metric->in_doubt = true;
         gate_reason(metric,
                     "not steady: in %d of %d runs no %d of the iterations that count (%d at least) "
