@@ -454,8 +454,8 @@ static void wait_for(const struct side side[2], double until) {
             ready[2 * i] = ready[2 * i + 1] = (struct pollfd){.fd = -1};
             continue;
         }
-        (ready + 2 * i)[0] = (struct pollfd){.fd = side[i].child.output, .events = POLLIN};
-        (ready + 2 * i)[1] = (struct pollfd){.fd = side[i].child.errors, .events = POLLIN};
+        ready[2 * i] = (struct pollfd){.fd = side[i].child.output, .events = POLLIN};
+        ready[2 * i + 1] = (struct pollfd){.fd = side[i].child.errors, .events = POLLIN};
         is_silent = is_silent || (ready[2 * i].fd < 0 && ready[2 * i + 1].fd < 0);
     }
     left = fmin(left, is_silent ? CHILD_TICK_MS / 10.0 : CHILD_TICK_MS);

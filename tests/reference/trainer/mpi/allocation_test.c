@@ -333,7 +333,7 @@ TEST(a_step_with_any_plans_allocates_nothing) {
     char system[1024];
     uint64_t random = seed;
     further_system = &wanderer;
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 4; i++)
         check_step(formatted("%s layers=3", draw_wanderer(&random, system)));
 }
 
