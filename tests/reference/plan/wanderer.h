@@ -60,6 +60,7 @@ static inline void wanderer_settle(struct wanderer *self) {
     const struct wanderer_options *o = &self->options;
     struct mp_policy *policy = &self->policy;
     const bool sliced = mp_optimizer_sliced((enum mp_optimizer_split)o->optimizer);
+    *policy = mp_policy_plain;
     policy->optimizer = (enum mp_optimizer_split)o->optimizer;
     policy->gather_before_gate = sliced && o->early;
     policy->gather_ahead = policy->gather_before_gate ? o->gather_ahead : 0;
@@ -87,17 +88,8 @@ static inline int wanderer_create(void *opaque, const struct mp_setting *setting
 }
 
 static inline void wanderer_policy(const void *opaque, struct mp_policy *policy) {
-    const struct mp_policy *own = &((const struct wanderer *)opaque)->policy;
     const bool serves = policy->forward_only;
-    *policy = mp_policy_plain;
-    policy->optimizer = own->optimizer;
-    policy->gather_before_gate = own->gather_before_gate;
-    policy->gather_ahead = own->gather_ahead;
-    policy->fetch_early = own->fetch_early;
-    policy->weights_behind = own->weights_behind;
-    policy->rematerialise = own->rematerialise;
-    policy->offload = own->offload;
-    policy->updates_early = own->updates_early;
+    *policy = ((const struct wanderer *)opaque)->policy;
     policy->forward_only = serves;
 }
 
