@@ -163,7 +163,7 @@ static void release(struct mp_whole_file *file) {
 }
 
 /* A file of SQLite begins so. */
-static bool is_database(const char *path) {
+static bool is_sqlite(const char *path) {
     static const char magic[] = "SQLite format 3";
     char head[sizeof magic] = "";
     MP_AUTO(file) FILE *file = fopen(path, "re");
@@ -175,7 +175,7 @@ static int open_target(struct mp_whole_file *file, bool is_descriptor, struct mp
     bool is_there = !stat(file->target, &status);
     if (is_there && S_ISDIR(status.st_mode))
         return mp_fail(error, MP_EINVAL, "%s is there and no file", file->path);
-    if (is_there && S_ISREG(status.st_mode) && is_database(file->target))
+    if (is_there && S_ISREG(status.st_mode) && is_sqlite(file->target))
         return mp_fail(error, MP_EINVAL,
                        "%s is a database, which nothing replaces: give another name", file->path);
     if (!is_there && file->target[strlen(file->target) - 1] == '/') {

@@ -49,7 +49,7 @@ struct wanderer {
     int most_kept; /* on a rank, of all layers, or of one with a sliced optimizer */
 };
 
-/* Draws of one layer and iteration, for one purpose. */
+/* Where random numbers of one layer and iteration begin; 4 purposes. */
 static inline uint64_t wanderer_draws(const struct wanderer *self, int64_t iteration, int layer,
                                       int purpose) {
     return mp_random_bits(self->setting.seed, (uint64_t)(iteration * 4 + purpose), (uint64_t)layer);
@@ -102,8 +102,8 @@ static inline void wanderer_owners(const void *opaque, int32_t owner[]) {
     }
 }
 
-/* Beside the owner: any number, or of every expert as many as divide it where slices lie with its
- * holders. */
+/* Beside the owner: any number, or as many of every expert where slices lie with its holders; as
+ * many as divide experts of tests, whose elements are a multiple of 48. */
 static inline void wanderer_holders(const void *opaque, struct mp_placement home[]) {
     const struct wanderer *self = opaque;
     const int ranks = self->setting.topology.ranks, split = self->options.optimizer;
@@ -172,6 +172,7 @@ static inline int wanderer_copies_limit(const void *opaque) {
     return wanderer_least(self->options.room, self->setting.experts);
 }
 
+/* For a copy more, on a rank. */
 static inline bool wanderer_has_room(struct wanderer *self, const struct mp_plan *plan, int rank) {
     memset(self->copy, 0, (size_t)plan->topology.ranks * sizeof *self->copy);
     for (int i = 0; i < plan->fetch.count; i++)
@@ -179,6 +180,7 @@ static inline bool wanderer_has_room(struct wanderer *self, const struct mp_plan
     return self->copy[rank] < self->options.room;
 }
 
+/* Copies of this stage: from owners, from who holds the expert by then, or through an entry. */
 static inline int wanderer_copy(struct wanderer *self, struct mp_plan *plan, enum mp_stage stage,
                                 uint64_t *random, struct mp_error *error) {
     const struct mp_placement *has =
