@@ -16,7 +16,7 @@ static struct {
     const char *kind, *database, *trace, *view, *iterations;
     struct cli_words runs;
     struct mp_export loads;
-} given = {.kind = "trace", .loads = {.iteration = -1, .layer = -1}};
+} given = {.loads = {.iteration = -1, .layer = -1}};
 
 static const struct cli_flag known_flags[] = {
     {"--as", CLI_VALUE, &given.kind, "KIND",
@@ -180,8 +180,16 @@ static bool writes_results(void) {
     return !strcmp(given.kind, "perfetto") || !strcmp(given.kind, "json");
 }
 
-static int check_kind(struct mp_error *error) {
+/* Without --as a trace, unless the file's name is that of another kind. */
+static int check_kind(const char *path, struct mp_error *error) {
     static const char *const kinds[] = {"trace", "csv", "perfetto", "json"};
+    const char *ending = strrchr(path, '.');
+    if (!given.kind && ending && (!strcmp(ending, ".json") || !strcmp(ending, ".csv")))
+        return mp_fail(error, MP_EINVAL,
+                       "%s: without --as it would be a trace, whose name ends in .mptrace; %s is "
+                       "right",
+                       path, ending[1] == 'c' ? "--as csv" : "--as json or --as perfetto");
+    given.kind = given.kind ? given.kind : "trace";
     const bool results = writes_results(), native = !strcmp(given.kind, "trace");
     if (!MP_ANY(i, MP_LENGTH(kinds), !strcmp(kinds[i], given.kind)))
         return mp_fail(error, MP_EINVAL,
@@ -228,7 +236,7 @@ static int export_loads(const char *path, struct mp_error *error) {
 }
 
 static int export(const struct cli_call *call, struct mp_error *error) {
-    MP_TRY(check_kind(error));
+    MP_TRY(check_kind(call->words->word[0], error));
     return writes_results() ? export_results(call->words->word[0], error)
                             : export_loads(call->words->word[0], error);
 }

@@ -106,8 +106,11 @@ static int recording_format(const char *path, const struct mp_recording_format *
         MP_TRY(check_kind(given.kind, error));
     if (access(path, R_OK))
         return mp_fail_errno(error, "can't open %s", path);
-    *format = given.kind ? mp_recording_format_named(given.kind) : mp_recording_recognise(path);
-    return MP_OK;
+    struct mp_error unread = {0};
+    *format =
+        given.kind ? mp_recording_format_named(given.kind) : mp_recording_recognise(path, &unread);
+    return !*format && unread.code == MP_EFORMAT ? mp_fail(error, unread.code, "%s", unread.text)
+                                                 : MP_OK; /* a folder has loads */
 }
 
 /* How to read the same files once more, with other rules. */
@@ -129,7 +132,7 @@ static int import_recordings(const struct mp_recording_format *format,
                        "for loads",
                        words->word[0], format->name);
     for (int i = 1; !given.kind && i < words->count; i++)
-        if (mp_recording_recognise(words->word[i]) != format)
+        if (mp_recording_recognise(words->word[i], NULL) != format)
             return mp_fail(error, MP_EINVAL,
                            "%s: it can't be read, or is not of kind %s as %s is; files of one kind "
                            "are right, or --as KIND",

@@ -125,8 +125,8 @@ static int fail_unfit(const char *loads, const struct mp_trace_shape *given,
                    mp_trace_shape_describe(wanted, needs, sizeof needs), way);
 }
 
-static int fit(const struct mp_trace_wanted *wanted, struct mp_trace_stream **stream,
-               struct mp_error *error) {
+static int fit(const char *loads, const struct mp_trace_wanted *wanted,
+               struct mp_trace_stream **stream, struct mp_error *error) {
     int given = mp_trace_stream_info(*stream)->shape.micro_batches;
     const struct mp_reshape reshape = {
         .ranks = wanted->shape.ranks,
@@ -138,7 +138,9 @@ static int fit(const struct mp_trace_wanted *wanted, struct mp_trace_stream **st
     };
     struct mp_trace_stream *source = *stream;
     *stream = NULL;
-    return mp_trace_reshape(source, &reshape, stream, error);
+    return mp_trace_reshape(source, &reshape, stream, error)
+               ? mp_error_prefix(error, "loads: %.200s", loads)
+               : MP_OK;
 }
 
 int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_cluster *cluster,
@@ -165,7 +167,7 @@ int mp_predict_job_loads(const struct mp_predict_job *job, const struct mp_clust
                            : !mp_trace_shape_fits(&info->shape, &known)))
         code = fail_unfit(loads, &info->shape, &wanted.shape, error);
     if (!code && (job->fit || says_no_sources(info)))
-        code = fit(&wanted, stream, error);
+        code = fit(loads, &wanted, stream, error);
     if (code) {
         mp_trace_stream_destroy(*stream);
         *stream = NULL;
@@ -268,6 +270,13 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     MP_TRY(mp_trace_next(stream, &block, error));
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
+    if (shape.top_k == 0 && !job->fit && shape.experts < mp_job_top_k(sizes))
+        return mp_fail(
+            error, MP_EINVAL,
+            "loads: %.200s has %d expert%s, and the %s gate sends a token to %d: another "
+            "gate is right, as --set gate=switch",
+            job->loads, shape.experts, shape.experts == 1 ? "" : "s", mp_job_gate_kind(sizes)->name,
+            mp_job_top_k(sizes));
     if (shape.top_k > 0) {
         const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_of_choices(shape.top_k)];
         MP_TRY(mp_job_set_gate(sizes, gate->name, job->loads, error));

@@ -32,8 +32,9 @@ extern const struct mp_recording_format *const mp_recording_formats[];
 /* The format of this name, or NULL. */
 const struct mp_recording_format *mp_recording_format_named(const char *name);
 
-/* The format that recognises a file; NULL: none does, or it can't be read. */
-const struct mp_recording_format *mp_recording_recognise(const char *path);
+/* The format that recognises a file; NULL: none does, or it can't be read, as `error` says:
+ * MP_EFORMAT (empty, or packed and damaged), MP_ENOTFOUND, MP_EIO (a folder is one), MP_ENOMEM. */
+const struct mp_recording_format *mp_recording_recognise(const char *path, struct mp_error *error);
 
 struct mp_recordings {
     const struct mp_recording_format *format;

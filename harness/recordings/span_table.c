@@ -229,6 +229,8 @@ static int fill_fields(const struct table *table, enum mp_phase phase, int64_t d
     for (int f = 0; f <= FIELD_BYTES; f++)
         if (f != FIELD_DIRECTION)
             MP_TRY(whole_of(table, columns[f], &field[f], error));
+    if (field[FIELD_LAYER] > INT16_MAX) /* a span's layer is no larger */
+        return wrong(table, error, "layer", text_of(table, COLUMN_LAYER), "0 to 32767 are right");
     /* Ranks wait for each other in exchanges, where no column says how long. */
     field[FIELD_WAIT] =
         table->place[COLUMN_WAIT] < 0 && mp_mapping_of_exchange(phase) ? duration_ns : 0;

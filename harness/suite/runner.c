@@ -457,7 +457,12 @@ static int check_pairs(const struct mp_runner *runner, struct mp_error *error) {
 
 int mp_runner_check(const struct mp_runner *runner, struct mp_error *error) {
     MP_TRY(check_programs(runner, error));
-    return runner->against ? check_pairs(runner, error) : MP_OK;
+    if (runner->against)
+        MP_TRY(check_pairs(runner, error));
+    MP_TRY(mp_path_create_folder(runner->work, error));
+    return access(runner->work, W_OK | X_OK)
+               ? mp_fail_errno(error, "can't write to the folder %s", runner->work)
+               : MP_OK;
 }
 
 static void name_runs(const struct mp_runner *runner, struct pairs *pairs,
@@ -477,7 +482,6 @@ static int create_folders(const struct mp_runner *runner, const struct mp_runner
                           struct mp_error *error) {
     const char *const runs[] = {result->suite_run, result->base_run};
     char path[MP_PATH_SIZE];
-    MP_TRY(mp_path_create_folder(runner->work, error));
     for (int i = 0; i < 2; i++) {
         if (!*runs[i] || !runner->hosts)
             continue;

@@ -57,12 +57,12 @@ struct mp_runner_result {
     int lost;             /* of those that ended or were refused: not put into the database */
 };
 
-/* Whether the jobs can be started, of all but the store.  Errors: MP_ENOTFOUND (a trainer or
- * mpirun), MP_EINVAL (launcher template; a predicted job in pairs), MP_EIO (mpirun's temporary
- * folder). */
+/* Whether the jobs can be started, of all but the store; makes the work folder.  Errors:
+ * MP_ENOTFOUND (a trainer or mpirun), MP_EINVAL (launcher template; a predicted job in pairs),
+ * MP_EIO (mpirun's temporary folder, the work folder), MP_ENOSPACE. */
 int mp_runner_check(const struct mp_runner *runner, struct mp_error *error);
 
 /* Runs all jobs.  A failed job is no error.  Errors, before anything is started: those of
- * mp_runner_check; MP_EIO, MP_ENOSPACE (work folder). */
+ * mp_runner_check; MP_EIO (copies for hosts). */
 int mp_runner_run(const struct mp_runner *runner, struct mp_runner_result *result,
                   struct mp_error *error);

@@ -82,9 +82,9 @@ static void add_work(struct places *places, int iteration, int index) {
     }
     for (int r = 0; r < ranks; r++) {
         sum += places->own[r];
-        if (places->own[r] > most) {
+        if (places->own[r] >= most) {
+            slowest = places->own[r] > most ? r : -1; /* nobody among equals */
             most = places->own[r];
-            slowest = r;
         }
     }
     place->own_mean += sum / ranks * share;

@@ -165,7 +165,7 @@ struct mp_straggler_place {
     double transfer_least;     /* without clocks: what the rank spends in it that waits least */
     double waiting;            /* over all ranks */
     double caused;             /* waiting anywhere that was charged here */
-    int slowest;               /* rank with most own work here */
+    int slowest;               /* rank with most own work here, more than any other; -1: none */
     double slowest_share;      /* of iterations in which it was that */
     double own_mean, own_most; /* over ranks, most: of the slowest in each iteration */
     double tokens;             /* tokens of the rank that has most over the mean; NAN: not known */

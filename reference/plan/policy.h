@@ -159,6 +159,10 @@ extern const struct mp_policy mp_policy_plain;
 static inline int mp_policy_fetches(const struct mp_policy *policy) {
     return 1 + policy->gather_ahead + policy->fetch_early;
 }
+/* The same in backward: none sets out under the experts of the layer before. */
+static inline int mp_policy_refetches(const struct mp_policy *policy) {
+    return 1 + policy->gather_ahead;
+}
 /* Whether holders' parameters are put together from slices before the gate, or after the step. */
 static inline bool mp_policy_gathers(const struct mp_policy *policy) {
     return mp_optimizer_sliced(policy->optimizer) && policy->gather_before_gate;

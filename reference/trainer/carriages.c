@@ -24,14 +24,13 @@ static const struct mp_plan *plan_of(const struct mp_carriages *carriages, int l
 static struct mp_transfer_in_flight *carriage_of(struct mp_carriages *carriages,
                                                  const struct mp_operation *operation) {
     const struct mp_policy *policy = &carriages->planner->policy;
-    int ahead = operation->layer % mp_policy_fetches(policy);
     switch (operation->kind) {
     case MP_TRAVEL_FETCH:
-        return &carriages->fetch[ahead];
+        return &carriages->fetch[operation->layer % mp_policy_fetches(policy)];
     case MP_TRAVEL_LATE_FETCH:
         return &carriages->late_fetch;
-    case MP_TRAVEL_REFETCH: /* none sets out under the experts of the layer before */
-        return &carriages->refetch[operation->layer % (1 + policy->gather_ahead)];
+    case MP_TRAVEL_REFETCH:
+        return &carriages->refetch[operation->layer % mp_policy_refetches(policy)];
     case MP_TRAVEL_AHEAD:
         return &carriages->ahead[operation->layer];
     default:

@@ -150,29 +150,30 @@ static int create_requests(struct mp_trainer *trainer, struct mp_error *error) {
         {&trainer->moves.request[2], serves ? 0 : moves},
     };
     int single = sizeof wanted / sizeof *wanted;
-    int fetches = 2 * mp_policy_fetches(&trainer->planner.policy);
+    int fetches = mp_policy_fetches(&trainer->planner.policy);
+    int refetches = mp_policy_refetches(&trainer->planner.policy);
     int ahead = trainer->planner.policy.updates_early && !serves ? layers : 0;
-    int sparse = single + fetches + ahead;
+    int sparse = single + fetches + ahead + refetches;
     trainer->requests = sparse + layers + 1 + 2 * mp_exchange_most_steps(ranks);
     MP_TAKE(&trainer->arena, trainer->request, trainer->requests);
     MP_TRY(mp_arena_check(&trainer->arena, error));
     trainer->dense_request = trainer->request + sparse;
     trainer->rows = trainer->dense_request + layers + 1;
     for (int i = 0; i < trainer->requests; i++) {
-        int transfers = i < single             ? wanted[i].transfers
-                        : i < single + fetches ? (i - single) % 2 ? again : copies
-                        : i < sparse           ? copies
-                                               : 0;
+        int transfers = i < single               ? wanted[i].transfers
+                        : i < sparse - refetches ? copies
+                        : i < sparse             ? again
+                                                 : 0;
         MP_TRY(
             mp_request_create(comm, transfers, transfers ? chunk : 0, &trainer->request[i], error));
         if (i < single)
             *wanted[i].request = trainer->request[i];
     }
     trainer->distinct.gather = trainer->counts.request;
-    for (int i = 0; i < fetches / 2; i++) {
-        trainer->carriages.fetch[i].request[0] = trainer->request[single + 2 * i];
-        trainer->carriages.refetch[i].request[0] = trainer->request[single + 2 * i + 1];
-    }
+    for (int i = 0; i < fetches; i++)
+        trainer->carriages.fetch[i].request[0] = trainer->request[single + i];
+    for (int i = 0; i < refetches; i++)
+        trainer->carriages.refetch[i].request[0] = trainer->request[sparse - refetches + i];
     for (int layer = 0; layer < ahead; layer++)
         trainer->carriages.ahead[layer].request[0] = trainer->request[single + fetches + layer];
     return MP_OK;

@@ -241,7 +241,10 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
         MP_AUTO(json) json_t *row = json_loads(line, 0, &at);
         const char *missing = row ? lacks(row) : NULL;
         if (!row)
-            code = mp_fail(error, MP_EFORMAT, "%s:%d: %s", path, number, at.text);
+            code = mp_fail(error, MP_EFORMAT,
+                           "%s:%d: %s; a line is a run, and one that is not whole, of an --append "
+                           "that was stopped, can be deleted",
+                           path, number, at.text);
         else if (missing)
             code =
                 mp_fail(error, MP_EFORMAT, "%s:%d: no \"%s\": is it of moeperf history --append?",

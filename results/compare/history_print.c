@@ -24,7 +24,7 @@ static void print_sparkline(const struct mp_history_series *series, bool is_flat
         const double share = most > least ? (series->point[i].value - least) / (most - least) : 0;
         fputs(heights[(int)lround(7 * share)], out);
     }
-    fprintf(out, "  %.4g .. %.4g ms%s\n", least, most, is_flat ? ", no change" : "");
+    fprintf(out, "  %.4g .. %.4g ms%s\n", least, most, is_flat ? ", no change found" : "");
 }
 
 /* "3f2a9c1d04ab, 2026-11-02". */

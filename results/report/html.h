@@ -21,7 +21,8 @@ struct mp_page_output {
 };
 
 /* Whether there is all that it takes to write a page: Vega, for figures a browser, and room for the
- * file; MP_OK without either.  Writing one begins so; who computes long before asks before. */
+ * file and in the folder, which is then there; MP_OK without either.  Writing one begins so; who
+ * computes long before asks before. */
 int mp_page_check(const struct mp_page_output *output, struct mp_error *error);
 
 /* Writes the report of the selected runs.  Per setting: findings, speed-up with the range of

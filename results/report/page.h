@@ -63,6 +63,8 @@ int page_file(const char *path, const char *text, struct mp_error *error);
 /* Puts the charts of a page, as HTML, into a folder (page_paper.c).  Errors: MP_ENOTFOUND (no
  * chart, or mp_browser_find's), MP_EINVAL, MP_EIO, MP_ENOMEM, MP_ENOSPACE. */
 int page_paper(const char *html, const char *folder, struct mp_error *error);
+/* Makes the folder and tries it; page_paper wants it there.  Errors: MP_EINVAL, MP_EIO. */
+int page_paper_check(const char *folder, struct mp_error *error);
 
 /* ---- figures (page_figure.c) ---- */
 

@@ -53,14 +53,20 @@ static int write_charts(struct mp_browser *browser, const char *folder, const js
     return mp_whole_file_close(&names, MP_OK, error);
 }
 
-int page_paper(const char *html, const char *folder, struct mp_error *error) {
-    MP_AUTO(browser) struct mp_browser *browser = NULL;
-    MP_AUTO(json) json_t *list = NULL;
+int page_paper_check(const char *folder, struct mp_error *error) {
+    char path[PATH];
     if (strlen(folder) > 500)
         return mp_fail(error, MP_EINVAL, "%.40s...: a folder's name of at most 500 bytes, please",
                        folder);
     if (mkdir(folder, 0777) && errno != EEXIST)
         return mp_fail(error, MP_EIO, "%s: %s", folder, strerror(errno));
+    snprintf(path, sizeof path, "%.700s/figures.txt", folder);
+    return mp_whole_file_try(path, error);
+}
+
+int page_paper(const char *html, const char *folder, struct mp_error *error) {
+    MP_AUTO(browser) struct mp_browser *browser = NULL;
+    MP_AUTO(json) json_t *list = NULL;
     MP_TRY(mp_browser_open(&browser, html, error));
     MP_TRY(mp_browser_evaluate(browser, "sheets.list()", &list, error));
     return json_array_size(list) == 0

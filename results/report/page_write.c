@@ -210,8 +210,10 @@ int mp_page_check(const struct mp_page_output *output, struct mp_error *error) {
     char folder[MP_VEGA_FOLDER], browser[MP_BROWSER_PATH];
     if (output->html)
         MP_TRY(mp_whole_file_try(output->html, error));
-    if (output->figures)
+    if (output->figures) {
         MP_TRY(mp_browser_find(browser, error));
+        MP_TRY(page_paper_check(output->figures, error));
+    }
     return output->html || output->figures ? mp_vega_find(folder, error) : MP_OK;
 }
 

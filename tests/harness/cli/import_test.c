@@ -268,6 +268,9 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file("cut.json", "{\"schemaVersion\": 1, \"traceEv");
     write_file("nobody.json", "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": "
                               "\"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
+    write_file("empty", "");
+    write_file("torn.gz", "\x1f\x8b\x08 and so on");
+    write_file("deep.csv", "rank,phase,start,end,layer\n0,expert,0,1,32768\n");
     static const struct refused_line refused[] = {
         {"moeperf import other.json --db run.db", "other.json: is no trace of PyTorch's"},
         {"moeperf import cut.json --db run.db", "is no trace of PyTorch's profiler"},
@@ -282,6 +285,9 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import", "usage: moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]; "
                            "--help tells more\n"},
         {"moeperf import words --db run.db", "words: its beginning is that of no recording"},
+        {"moeperf import empty --db run.db", "empty: is empty"},
+        {"moeperf import torn.gz --db run.db", "torn.gz: damaged gzip"},
+        {"moeperf import deep.csv --db run.db", "deep.csv:2: layer '32768'; 0 to 32767 are right"},
         {"moeperf import rank0.json --as pytroch --db run.db",
          "--as pytroch: no kind is called so (moeperf import --help lists them); did you mean "
          "\"pytorch\"?"}};

@@ -304,6 +304,10 @@ static const struct refused_line refusals[] = {
     {"moeperf import ragged.csv --as csv-wide -o x.mptrace",
      "block 0 (iteration 5, micro-batch 0, layer 0): rank 1 has 5 routes, rank 0 in layer 0 has 4; "
      "they may differ only in a ragged trace, as moeperf import --ragged writes it"},
+    {"moeperf export --run 1 --db l.db x.json",
+     "x.json: without --as it would be a trace, whose name ends in .mptrace; --as json or --as "
+     "perfetto is right"},
+    {"moeperf export --run 1 --db l.db x.csv", "--as csv is right"},
     {"moeperf export --as trace --db l.db x.mptrace",
      "l.db: there are 2 runs in it: name one; moeperf report --db l.db --runs lists them"},
     {"moeperf export --run 1 --run 2 --db l.db x.mptrace",

@@ -167,7 +167,7 @@ TEST_EACH(names_say_ranks, files, file) {
     struct mp_recording *recording;
     assert_int_equal(mkdir("spools", 0700), 0);
     write_file(file->name, text);
-    assert_ptr_equal(mp_recording_recognise(file->name), format);
+    assert_ptr_equal(mp_recording_recognise(file->name, NULL), format);
     assert_works(mp_recording_create("spools", "test", &recording, &error));
     if (file->rank) { /* a second one of this rank is refused, which names it */
         assert_works(format->read(file->name, &rules, recording, &error));

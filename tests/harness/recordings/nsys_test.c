@@ -49,7 +49,7 @@ RUNS_TEST(one_file_of_two_ranks) {
         "INSERT INTO NVTX_EVENTS (start, end, eventType, text, globalTid, domainId) VALUES "
         "(1, 2, 59, 'launch', 123456789, 0)");
     finish(&export);
-    assert_ptr_equal(mp_recording_recognise(export.path), mp_recording_format_named("nsys"));
+    assert_ptr_equal(mp_recording_recognise(export.path, NULL), mp_recording_format_named("nsys"));
     import_good(folder, &export, said);
     assert_rows(folder->store, "SELECT status, ranks_recorded, iterations FROM v_run",
                 "complete|2|6");

@@ -206,7 +206,7 @@ RUNS_TEST(it_is_told_in_words) {
                         "  parts the same in sum, and not in its parts, from r06, 2026-01-07 on\n"
                         "  2 of 3 exact measures changed\n"
                         "s, ep, 2 ranks, cpu b: 1 revision, 2026-01-01 to 2026-01-01\n"
-                        "  ▁  3 .. 3 ms, no change\n");
+                        "  ▁  3 .. 3 ms, no change found\n");
     free(text);
     file = open_memstream(&text, &size);
     assert_works(mp_history_print_json(&history, file, &error));

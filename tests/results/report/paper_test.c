@@ -107,6 +107,8 @@ RUNS_TEST(a_missing_browser_is_named) {
     assert_fails(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND,
                  "apt-get install chromium");
     setenv("PATH", path, 1);
+    snprintf(figures, sizeof figures, "%s/results.db", folder->path);
+    assert_fails(mp_page_check(&output, &error), MP_EIO, "results.db/figures.txt");
 }
 
 RUNS_TEST(a_program_that_is_no_browser_is_named) {
