@@ -99,8 +99,8 @@ static int read_facts(struct mp_store *store, struct side_run *run, struct mp_er
     int failed = 0;
     struct query query =
         query_begin(store,
-                    "SELECT name, group_concat(value, ' and ') FROM (SELECT DISTINCT name, "
-                    "value FROM v_fact WHERE run_id = ?1 ORDER BY name, value) GROUP BY name",
+                    "SELECT name, group_concat(value, ' and ') FROM (SELECT name, value FROM "
+                    "v_fact WHERE run_id = ?1 ORDER BY name, value) GROUP BY name",
                     run->run_id, error);
     while (!failed && query_next(&query)) {
         char value[512];

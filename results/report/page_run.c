@@ -34,7 +34,7 @@ static const char experts_sql[] =
           "BY 1, 2), grouped AS (SELECT bin, expert / ((SELECT max(expert) + 64 FROM routed) / 64) "
           "* ((SELECT max(expert) + 64 FROM routed) / 64) AS expert, avg(routes) AS routes FROM "
           "routed GROUP BY 1, 2) SELECT first + bin * width AS iteration, expert, round(routes / "
-          "nullif(avg(routes) OVER (PARTITION BY bin), 0), 2) AS value FROM grouped, bins ORDER BY "
+          "avg(routes) OVER (PARTITION BY bin), 2) AS value FROM grouped, bins ORDER BY "
           "2, 1";
 
 static int write_experts(struct page *page, const struct report_run *run, struct mp_error *error) {
@@ -73,7 +73,7 @@ static const char scatter_sql[] =
 
 static const char lost_sql[] = PAGE_COUNTED
     ", places AS (SELECT layer, phase, sum(lost_ms) AS lost, avg(slowest_tokens) / "
-    "nullif(avg(mean_tokens), 0) AS tokens FROM counted JOIN v_straggler USING (run_id, iteration) "
+    "avg(mean_tokens) AS tokens FROM counted JOIN v_straggler USING (run_id, iteration) "
     "WHERE phase NOT IN ('validate', 'checkpoint') GROUP BY 1, 2 HAVING sum(lost_ms) > 0 ORDER BY "
     "3 DESC LIMIT 8), waits AS (SELECT layer, sum(v_straggler.wait_ms) AS wait FROM counted JOIN "
     "v_straggler USING (run_id, iteration) WHERE phase NOT IN ('validate', 'checkpoint') GROUP BY "

@@ -83,9 +83,7 @@ static int rows_at_end(sqlite3_vtab_cursor *cursor) {
 
 static int rows_column(sqlite3_vtab_cursor *cursor, sqlite3_context *result, int column) {
     int64_t value = ((struct rows_cursor *)cursor)->row[column];
-    if (value == ROW_NULL)
-        sqlite3_result_null(result);
-    else
+    if (value != ROW_NULL) /* else it is NULL */
         sqlite3_result_int64(result, value);
     return SQLITE_OK;
 }

@@ -210,8 +210,7 @@ CREATE TABLE phase_summary (
 -- A suite's run has a digest of all that decides in fact 'setting.key'; another one its own columns.
 CREATE VIEW v_setting AS
 SELECT run_id,
-       coalesce((SELECT value FROM fact WHERE fact.run_id = run.run_id AND name = 'setting.key'
-                 AND rank = -1),
+       coalesce((SELECT value FROM fact WHERE fact.run_id = run.run_id AND name = 'setting.key'),
                 printf('%s|%s|%d|%d|%s', gate, model, ranks, ranks_per_node, executor))
            AS setting_key
 FROM run;
@@ -239,7 +238,7 @@ SELECT run.run_id, suite, suite_run, job, round, system, executor, workload, gat
        EXISTS (SELECT 1 FROM fact
                WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable,
        (SELECT nullif(count(DISTINCT host), 0) FROM rank WHERE rank.run_id = run.run_id) AS hosts,
-       (SELECT max(lost.value / nullif(whole.value, 0)) -- CROSS JOIN: by the key, in this order
+       (SELECT max(lost.value / whole.value) -- CROSS JOIN: by the key, in this order
         FROM rank CROSS JOIN number AS lost USING (run_id, rank)
         CROSS JOIN number AS whole USING (run_id, rank, iteration, layer)
         WHERE rank.run_id = run.run_id AND iteration = -1 AND layer = -1
@@ -287,7 +286,10 @@ WITH reference AS (
            (SELECT min(ep.run_id) FROM run AS ep JOIN v_setting AS its USING (run_id)
             WHERE ep.suite_run = run.suite_run AND ep.round = run.round AND ep.system = 'ep'
               AND ep.status = 'complete' AND ep.workload = 'balanced'
-              AND its.setting_key = own.setting_key) AS balanced_run_id
+              AND its.setting_key = own.setting_key) AS balanced_run_id,
+           run.executor = 'predicted'
+           AND NOT EXISTS (SELECT 1 FROM imbalance_summary
+                           WHERE imbalance_summary.run_id = run.run_id AND dropped > 0) AS has_bound
     FROM run JOIN v_setting AS own USING (run_id))
 SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, run.gate, run.model,
        run.executor, run.ranks, run.system, run.status, own.ms_per_iteration, own.tokens_per_s,
@@ -306,7 +308,7 @@ SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, r
         FROM iteration_summary AS a JOIN iteration_summary AS b USING (iteration)
         WHERE a.run_id = run.run_id AND b.run_id = reference.ep_run_id) AS iterations_agreed,
        own.steady_iterations, own.ranks_share_cores, reference.ep_run_id, reference.balanced_run_id,
-       (SELECT sum(dropped) * 1.0 / nullif(sum(routes), 0) FROM imbalance_summary
+       (SELECT sum(dropped) * 1.0 / sum(routes) FROM imbalance_summary
         WHERE imbalance_summary.run_id = run.run_id) AS dropped_fraction,
        EXISTS (SELECT 1 FROM fact
                WHERE fact.run_id = run.run_id AND fact.name = 'system.unattainable') AS unattainable,
@@ -316,23 +318,19 @@ SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, r
                              FROM iteration_summary
                              WHERE iteration_summary.run_id = run.run_id AND steady)
         WHERE 100 * place >= 99 * own.steady_iterations) AS ms_p99,
-       CASE WHEN run.executor = 'predicted' THEN
+       CASE WHEN has_bound THEN
            (SELECT 1e3 * avg(value)
             FROM (SELECT value, row_number() OVER (ORDER BY value) AS place,
                          count(*) OVER () AS places
                   FROM iteration_summary JOIN number USING (run_id, iteration)
                   WHERE iteration_summary.run_id = run.run_id AND rank = 0 AND layer = -1
-                    AND name_id = (SELECT id FROM StringIds WHERE value = 'bound-seconds')
-                    AND NOT EXISTS (SELECT 1 FROM imbalance_summary AS uneven
-                                    WHERE uneven.run_id = run.run_id AND uneven.dropped > 0))
+                    AND name_id = (SELECT id FROM StringIds WHERE value = 'bound-seconds'))
             WHERE 2 * place BETWEEN places AND places + 2) END AS bound_ms,
-       CASE WHEN run.executor = 'predicted' THEN
+       CASE WHEN has_bound THEN
            (SELECT 1e3 * sum(value) / sum(ms)
             FROM iteration_summary JOIN number USING (run_id, iteration)
             WHERE iteration_summary.run_id = run.run_id AND rank = 0 AND layer = -1
-              AND name_id = (SELECT id FROM StringIds WHERE value = 'bound-seconds')
-              AND NOT EXISTS (SELECT 1 FROM imbalance_summary AS uneven
-                              WHERE uneven.run_id = run.run_id AND uneven.dropped > 0))
+              AND name_id = (SELECT id FROM StringIds WHERE value = 'bound-seconds'))
            END AS of_bound
 FROM run
 JOIN reference USING (run_id)
@@ -406,7 +404,7 @@ FROM imbalance_summary;
 --   flops          sum over all ranks
 CREATE VIEW v_phase AS
 SELECT run_id, StringIds.value AS phase, exposed_ms + overlapped_ms AS total_ms,
-       exposed_ms / nullif(iteration_ms, 0) AS share, overlapped_ms, exposed_ms, wait_ms,
+       exposed_ms / iteration_ms AS share, overlapped_ms, exposed_ms, wait_ms,
        iteration_ms, flops,
        (SELECT executor FROM run WHERE run.run_id = phase_summary.run_id) AS executor
 FROM phase_summary JOIN StringIds ON StringIds.id = phase_id;
@@ -437,9 +435,8 @@ WITH target AS (
 SELECT run.run_id, suite, suite_run, job, round, system, workload, gate, model, executor, ranks,
        status, target.loss AS target_loss, CAST(target.window AS INTEGER) AS target_window,
        CAST(target.reached AS INTEGER) AS iterations_to_target,
-       CASE WHEN target.reached IS NOT NULL
-              AND NOT EXISTS (SELECT 1 FROM fact WHERE fact.run_id = run.run_id
-                              AND fact.name = 'pairs.slice')
+       CASE WHEN NOT EXISTS (SELECT 1 FROM fact WHERE fact.run_id = run.run_id
+                             AND fact.name = 'pairs.slice')
             THEN (SELECT sum(ms) / 1e3 FROM iteration_summary
                   WHERE iteration_summary.run_id = run.run_id AND iteration < target.reached) END
            AS seconds_to_target,
@@ -448,7 +445,7 @@ SELECT run.run_id, suite, suite_run, job, round, system, workload, gate, model, 
         WHERE imbalance_summary.run_id = run.run_id) AS routes,
        (SELECT sum(dropped) FROM imbalance_summary
         WHERE imbalance_summary.run_id = run.run_id) AS dropped,
-       (SELECT sum(dropped) * 1.0 / nullif(sum(routes), 0) FROM imbalance_summary
+       (SELECT sum(dropped) * 1.0 / sum(routes) FROM imbalance_summary
         WHERE imbalance_summary.run_id = run.run_id) AS dropped_fraction
 FROM run JOIN target USING (run_id) JOIN run_summary USING (run_id)
 WHERE target.loss IS NOT NULL;

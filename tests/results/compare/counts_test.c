@@ -9,6 +9,7 @@ static const char expected[] = "loss 2 4 5c06d8151764e899\n"
                                "routes 400 16 77677ba9de049d0d\n"
                                "drops 20 4 9c9499ec7a883775\n"
                                "attention operations 8 2 89e1dee2e7a6a514\n"
+                               "attention bytes 800 2 64616a9423d95364\n"
                                "attention tokens 800 2 64616a9423d95364\n"
                                "combine operations 8 2 89e1dee2e7a6a514\n"
                                "expert operations 16 4 a7d00ac7932a5a05\n"
@@ -26,6 +27,7 @@ RUNS_TEST(a_run_has_these_measures) {
     char text[4096];
     size_t length = 0;
     runs_add_usual(folder, "ep", &runs_ep);
+    runs_execute(folder->store, "UPDATE span SET bytes = 100 WHERE tokens = 100");
     assert_works(counts_load(folder->store, 1, false, &counts, &error));
     for (int i = 0; i < counts.count; i++)
         length += (size_t)snprintf(text + length, sizeof text - length, "%s %g %lld %016llx\n",

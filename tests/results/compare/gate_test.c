@@ -70,6 +70,11 @@ RUNS_TEST(five_floors_are_remembered) {
 RUNS_TEST(slowdown_is_found_and_placed) {
     const struct gate_run slower = {.expert_ms = .5, .is_other_program = true};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &slower);
+    /* Neither the first iteration of head nor what is in flight is work that counts. */
+    runs_execute(folder->store,
+                 "UPDATE span SET end_ns = end_ns + iif(run_id % 2, 0, 90000000), stream_id = "
+                 "iif(iteration, phase_id, stream_id) WHERE phase_id = (SELECT id FROM StringIds "
+                 "WHERE value = 'gate')");
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_FAIL);
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower", "phase expert, layer 1, rank 1: +0.500 ms");
@@ -271,6 +276,18 @@ RUNS_TEST(few_pairs_that_differ_much) {
                      "slower by more than 2.00 %, which the noise of 3 pairs can't explain");
 }
 
+/* Complete ones of the suite that were measured: neither 4, nor 5, nor 6. */
+RUNS_TEST(more_runs_are_named) {
+    for (int i = 0; i < 7; i++)
+        gate_add_run(folder, &(struct gate_run){.suite_run = (const char *[]){"a", "b", "c"}[i % 3],
+                                                .status = i == 3 ? "failed" : NULL,
+                                                .is_predicted = i == 4});
+    runs_execute(folder->store, "UPDATE run SET suite = 'other' WHERE run_id = 6;UPDATE run SET "
+                                "suite_run = 'd' WHERE run_id > 3");
+    AUTO(gate) struct mp_gate *gate = gate_of_sides(folder, "a", "b");
+    assert_contains(gate->note[2], "has complete runs 1-3,7 of this suite");
+}
+
 RUNS_TEST(few_and_missing_runs) {
     const struct gate_run slower = {.expert_ms = 2};
     gate_add_pairs(folder, 1, &usual, &slower);
@@ -373,9 +390,15 @@ RUNS_TEST(refusals) {
     runs_destroy(&empty);
 }
 
+/* The latest ones. */
 RUNS_TEST(finds_pairs) {
+    const struct mp_gate_side latest = {folder->store, NULL, NULL, 0};
     char *base, *head;
-    gate_add_pairs(folder, 1, &usual, &usual);
+    gate_add_pairs(folder, 2, &usual, &usual);
+    runs_execute(folder->store, "UPDATE fact SET value = 'none' WHERE name = 'pairs' AND run_id < "
+                                "3;UPDATE run SET suite_run = 'c' WHERE run_id < 3");
+    refuse(folder, &latest, &(struct mp_gate_side){folder->store, "b", NULL, 0}, MP_EINVAL,
+           "on both sides");
     assert_works(mp_gate_find_pairs(folder->store, &base, &head, &error));
     assert_string_equal(base, "a");
     assert_string_equal(head, "b");

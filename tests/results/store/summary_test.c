@@ -46,7 +46,9 @@ RUNS_TEST(what_one_rank_lacks_is_no_iteration) {
     static const int ms[] = {10, 20, 12, 16};
     add_lengths(folder, ms, 4, 0, 1);
     assert_rows(folder->store,
-                "SELECT iterations, steady_iterations, tokens_per_s FROM run_summary", "3|2|NULL");
+                "SELECT iterations, steady_iterations, tokens_per_s, tokens FROM run_summary JOIN "
+                "iteration_summary USING (run_id) WHERE iteration = 2",
+                "3|2|NULL|0");
 }
 
 /* ---- three ranks ---- */

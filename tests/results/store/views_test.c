@@ -46,8 +46,8 @@ static const struct view_case {
      "3|tiny|balanced|measured|2|ep|9.0|11111.111|1.0|1.0|2.5|0.0|4|3|3|3"},
     /* 5 of 100 routes in every iteration; one of the two layers has none. */
     {"v_speedup: what survives, and whether anybody could",
-     "SELECT run_id, round(dropped_fraction, 9), unattainable FROM v_speedup",
-     "1|0.05|0\n2|0.05|0\n3|0.05|0\n4|NULL|1"},
+     "SELECT run_id, round(dropped_fraction, 9), unattainable, iterations_agreed FROM v_speedup",
+     "1|0.05|0|4\n2|0.05|0|1\n3|0.05|0|4\n4|NULL|1|NULL"},
     /* 99 % of three iterations are all of them. */
     {"v_speedup: serving",
      "SELECT run_id, mode, round(ms_p99, 6), round((SELECT max(ms) FROM v_iteration AS i WHERE "
