@@ -42,8 +42,7 @@ void mp_nodewise_costs(const struct mp_setting *setting, bool rematerialises,
     costs->gates = (double)of_node / costs->ranks_per_gate;
 }
 
-/* Of what a layer takes without copies: as the seconds here are rough, copies have to save a tenth.
- */
+/* Of what a layer takes as it is: as the seconds here are rough, copies have to save a tenth. */
 static const double WORTH_COPIES = 0.9;
 
 /* Of the experts that nodes have not in common: their routes at gates, NONE where all are covered,
@@ -59,7 +58,7 @@ struct row {
     int32_t *order;      /* [experts] */
     const int64_t *gate; /* [experts], of experts */
     int64_t *left;       /* [gates], of the experts behind them */
-    int covered;
+    int covered, before; /* before: of these, those that nobody copies */
 };
 
 static int64_t fullest_gate(const struct rest *rest) {
@@ -72,10 +71,11 @@ static int64_t fullest_gate(const struct rest *rest) {
     return found;
 }
 
-/* Seconds of a layer in which every node has so many experts. */
-static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_node, int covered,
-                           const struct rest *rest) {
-    const double nodes = rest->nodes, away = (nodes - 1) / nodes;
+/* Seconds of a layer in which every node has these experts; without the way of those that are
+ * there. */
+static double seconds_with(const struct mp_nodewise_costs *costs, double hidden, int ranks_per_node,
+                           const struct row *row, const struct rest *rest) {
+    const double nodes = rest->nodes, away = (nodes - 1) / nodes, covered = row->covered;
     int64_t most = 0, least = INT64_MAX;
     for (int node = 0; node < rest->nodes; node++) {
         most = rest->at_node[node] > most ? rest->at_node[node] : most;
@@ -88,7 +88,7 @@ static double seconds_with(const struct mp_nodewise_costs *costs, int ranks_per_
     /* Some rank has one, however few there are. */
     double products = covered > 0 ? fmax(covered * away / ranks_per_node, 1) : 0;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
-           mp_nodewise_exposed(covered * away * costs->fetch_between, costs->hidden_forward) +
+           mp_nodewise_exposed((covered - row->before) * away * costs->fetch_between, hidden) +
            mp_nodewise_exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
            products * costs->product;
 }
@@ -120,54 +120,46 @@ static void take_routes(const struct row *row, int64_t gate, int node, int64_t r
 }
 
 /* The next one that is covered: the hottest that is left behind this gate. */
-static int32_t cover_next(struct row *row, int64_t gate) {
+static void cover_next(struct row *row, int64_t gate) {
     int at = row->covered;
     while (row->gate[row->order[at]] != gate)
         at++;
     int32_t expert = row->order[at];
     for (; at > row->covered; at--) /* the others stay in their order */
         row->order[at] = row->order[at - 1];
-    row->order[row->covered++] = expert;
-    row->left[gate]--;
-    return expert;
+    row->order[at] = expert;
 }
 
-int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
-                      const int32_t owner[], const int64_t expected[], const int64_t came[],
-                      int experts, int limit, int64_t memory[], int32_t order[]) {
+int mp_nodewise_cover(const struct mp_nodewise_costs *costs, double hidden,
+                      const struct mp_topology *topology, const int32_t owner[],
+                      const int64_t load[], int experts, int before, int limit, int64_t memory[],
+                      int32_t order[]) {
     const int each = costs->ranks_per_gate, gates = (topology->ranks - 1) / each + 1;
-    const int nodes = mp_topology_nodes(topology), sides = came == expected ? 1 : 2;
-    const int64_t *load[2] = {expected, came};
-    int64_t *gate = memory;
-    struct row row = {order, gate, memory + experts, 0};
-    struct rest rest[2];
+    const int nodes = mp_topology_nodes(topology);
+    int64_t *gate = memory, *left = gate + experts, *at_gate = left + gates;
+    struct row row = {order, gate, left, 0, before};
+    struct rest rest = {at_gate, at_gate + gates, .gates = gates, .nodes = nodes};
     double least = INFINITY;
-    memory += experts;
-    memset(memory, 0, (size_t)(gates + 2 * (gates + nodes)) * sizeof *memory);
+    memset(left, 0, (size_t)(2 * gates + nodes) * sizeof *left);
     for (int expert = 0; expert < experts; expert++) {
         gate[expert] = owner[expert] / each;
-        row.left[gate[expert]]++;
+        left[gate[expert]]++;
     }
-    for (int i = 0; i < sides; i++) {
-        int64_t *at_gate = memory + gates + i * (gates + nodes);
-        rest[i] = (struct rest){at_gate, at_gate + gates, .gates = gates, .nodes = nodes};
-        count_routes(topology, owner, &row, load[i], experts, &rest[i]);
-    }
-    for (int best = 0;;) {
-        double seconds = 0;
-        for (int i = 0; i < sides; i++) {
-            double of_side = seconds_with(costs, topology->ranks_per_node, row.covered, &rest[i]);
-            seconds = of_side > seconds ? of_side : seconds;
+    count_routes(topology, owner, &row, load, experts, &rest);
+    for (int best = before;; row.covered++) {
+        if (row.covered >= before) {
+            double seconds = seconds_with(costs, hidden, topology->ranks_per_node, &row, &rest);
+            if (seconds < least) {
+                least = row.covered > before ? seconds : WORTH_COPIES * seconds;
+                best = row.covered;
+            }
+            if (row.covered == limit)
+                return best;
+            cover_next(&row, rest.fullest);
         }
-        if (seconds < least) {
-            least = row.covered > 0 ? seconds : WORTH_COPIES * seconds;
-            best = row.covered;
-        }
-        if (row.covered == limit)
-            return best;
-        int32_t expert = cover_next(&row, rest[0].fullest);
-        int node = mp_topology_node(topology, owner[expert]);
-        for (int i = 0; i < sides; i++)
-            take_routes(&row, gate[expert], node, load[i][expert], &rest[i]);
+        int32_t expert = order[row.covered];
+        left[gate[expert]]--;
+        take_routes(&row, gate[expert], mp_topology_node(topology, owner[expert]), load[expert],
+                    &rest);
     }
 }

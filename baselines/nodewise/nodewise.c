@@ -8,10 +8,11 @@
 #define FIELD(member) offsetof(struct mp_nodewise_options, member)
 
 static const struct mp_option option_table[] = {
-    {"window", MP_OPTION_INT, FIELD(window), "iterations", "8", 1, 1000, NULL,
-     "iterations whose loads predict the next, the last two most"},
+    {"window", MP_OPTION_INT, FIELD(window), "iterations", "1", 1, 1000, NULL,
+     "iterations whose mean loads predict the next"},
     {"cover", MP_OPTION_COUNT, FIELD(cover), "experts", "auto", -1, 65536, NULL,
-     "hottest experts of a layer that every node gets; auto: as many as save more than they cost"},
+     "hottest experts of a layer that every node gets before the gate; auto: as many as save more "
+     "than they cost, and after it further ones"},
     {"memory", MP_OPTION_COUNT, FIELD(memory), "experts", "auto", -1, 65536, NULL,
      "most extra experts of a layer on one rank; auto: as many as fit into the memory that is left "
      "(the job's copies-memory)"},
@@ -29,7 +30,7 @@ static const struct mp_option option_table[] = {
     {"even", MP_OPTION_BOOL, FIELD(even), "", "yes", 0, 0, NULL,
      "copies inside nodes before the gate, so that ranks compute the same if loads are as before"},
     {"correct", MP_OPTION_BOOL, FIELD(correct), "", "yes", 0, 0, NULL,
-     "copies inside nodes after the gate, where that pays"},
+     "copies after the gate, where that pays"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
      "auto: 5, or 3 if rows cross borders of nodes; 1 where they take longer than what hides them, "
@@ -61,8 +62,8 @@ struct nodewise {
     struct mp_nodewise_node node;
     struct mp_pieces pieces;
     struct mp_expert_chunks chunks;
-    int64_t *total;  /* [experts] routes of all sources, as expected */
-    int32_t *order;  /* [experts] hottest first; after the gate, those with several holders */
+    int64_t *total;  /* [experts] routes of all sources, as expected; then as they are */
+    int32_t *order;  /* [experts] hottest first; after the gate, those that leave a choice */
     int64_t *demand; /* [nodes][experts] routes of a node's tokens, and what comes to it */
     double *work;    /* [nodes] routes per rank */
     int64_t *memory; /* of mp_nodewise_cover */
@@ -71,6 +72,8 @@ struct nodewise {
     int32_t *holder; /* [ranks of a node] */
     int32_t *with;   /* [nodes] */
     int32_t *taken;  /* [gates], of their ranks' experts: those that are sent ahead */
+    int32_t *copies; /* [ranks] of experts that others own, after the gate */
+    bool *late;      /* [experts] that nodes which lack them get after the gate */
     bool *ahead;     /* [layers][experts] that are sent ahead, to the ranks of sent_to */
 };
 
@@ -80,17 +83,16 @@ static void create_parts(struct nodewise *self) {
         ranks = self->topology.ranks;
     int nodes = mp_topology_nodes(&self->topology), of_node = self->topology.ranks_per_node;
     int places = experts + ranks * self->options.memory; /* owners and every rank's copies */
-    MP_TAKE_EACH(memory, experts, self->total, self->order);
+    MP_TAKE_EACH(memory, experts, self->total, self->order, self->late);
     MP_TAKE(memory, self->demand, (size_t)experts * (size_t)nodes);
     MP_TAKE_EACH(memory, nodes, self->work, self->with);
-    MP_TAKE(memory, self->memory, 2 * (size_t)nodes + 3 * (size_t)ranks + (size_t)experts);
-    MP_TAKE_EACH(memory, ranks, self->way, self->taken, self->gate);
+    MP_TAKE(memory, self->memory, (size_t)nodes + 2 * (size_t)ranks + (size_t)experts);
+    MP_TAKE_EACH(memory, ranks, self->way, self->taken, self->gate, self->copies);
     for (int rank = 0; rank < ranks && !memory->lacking; rank++)
         self->gate[rank] = rank / self->costs.ranks_per_gate;
     MP_TAKE(memory, self->ahead, (size_t)layers * (size_t)experts);
     MP_TAKE(memory, self->holder, of_node);
-    mp_recent_create(memory, (size_t)layers * (size_t)experts,
-                     mp_nodewise_forecast_rows(self->options.window), &self->recent);
+    mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
     mp_nodewise_node_create(memory, of_node, experts, self->options.memory,
                             self->costs.product_routes, &self->node);
     mp_pieces_create(memory, experts, places, &self->pieces);
@@ -180,35 +182,15 @@ static int nodewise_copies_limit(const void *opaque) {
 
 /* ---- before the gate ---- */
 
-/* Loads as they are expected, or were before the last iteration (`without` 1); before there are
- * any, all experts are alike. */
-static void expect(struct nodewise *self, int layer, int without) {
+/* Loads as they were; before there are any, all experts are alike. */
+static void expect(struct nodewise *self, int layer) {
     const struct mp_setting *setting = &self->setting;
-    int experts = setting->experts;
-    int64_t routes = setting->tokens_per_rank * setting->top_k * self->topology.ranks;
-    if (self->recent.count > without)
-        mp_nodewise_forecast(&self->recent, (size_t)layer * (size_t)experts, experts,
-                             self->options.window, without, self->total);
-    else
-        for (int expert = 0; expert < experts; expert++)
-            self->total[expert] = routes / experts;
+    const int experts = setting->experts, known = self->recent.count;
+    const int64_t *sum = self->recent.sum + (size_t)layer * (size_t)experts;
+    const int64_t routes = setting->tokens_per_rank * setting->top_k * self->topology.ranks;
+    for (int expert = 0; expert < experts; expert++)
+        self->total[expert] = known > 0 ? sum[expert] / known : routes / experts;
     mp_load_hottest(self->total, experts, experts, self->order);
-}
-
-/* The order in which experts are covered, and how many. */
-static int choose_cover(struct nodewise *self, int layer, const int32_t owner[], int limit) {
-    const bool judged = self->recent.count > 1;
-    int experts = self->setting.experts, cover = limit;
-    if (judged) {
-        const int64_t *came = mp_recent_row(&self->recent, 1) + (size_t)layer * (size_t)experts;
-        expect(self, layer, 1);
-        cover = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, came, experts,
-                                  limit, self->memory, self->order);
-    }
-    expect(self, layer, 0);
-    int best = mp_nodewise_cover(&self->costs, &self->topology, owner, self->total, self->total,
-                                 experts, cover, self->memory, self->order);
-    return judged ? cover : best;
 }
 
 static int node_size(const struct nodewise *self, int node) {
@@ -310,13 +292,13 @@ static void choose_ahead(struct nodewise *self, const struct mp_plan *plan, int 
     }
 }
 
-static void place_at(struct nodewise *self, int begin, int rank, int expert, bool goes_on) {
+static void place_at(struct nodewise *self, int begin, int rank, int expert, bool goes_on,
+                     int64_t routes) {
     struct way *way = way_of(self, begin + rank);
     way->in++;
     way->out += goes_on;
     self->node.copies[rank]++;
-    mp_nodewise_node_add(&self->node, rank, expert,
-                         self->total[expert] * self->node.ranks / self->topology.ranks);
+    mp_nodewise_node_add(&self->node, rank, expert, routes);
 }
 
 /* A node's own experts, and the covered ones that it has not: first those that are sent ahead. */
@@ -338,7 +320,8 @@ static void place(struct nodewise *self, const struct mp_plan *plan, int node, i
         if (rank < 0)
             return;
         if (self->node.copies[rank] < self->options.memory)
-            place_at(self, begin, rank, expert, goes_on);
+            place_at(self, begin, rank, expert, goes_on,
+                     self->total[expert] * size / self->topology.ranks);
     }
 }
 
@@ -399,10 +382,11 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     const struct mp_topology *topology = &self->topology;
     int nodes = mp_topology_nodes(topology), cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
+    expect(self, plan->layer);
     if (cover == MP_AUTO)
-        cover = choose_cover(self, plan->layer, plan->during.owner, limit);
-    else
-        expect(self, plan->layer, 0);
+        cover = mp_nodewise_cover(&self->costs, self->costs.hidden_forward, topology,
+                                  plan->during.owner, self->total, self->setting.experts, 0, limit,
+                                  self->memory, self->order);
     cover = nodes > 1 ? least(cover, limit) : 0;
     plan->degree = chunks_of(self, cover);
     choose_ahead(self, plan, cover);
@@ -446,6 +430,66 @@ static void find_demand(struct nodewise *self, const struct mp_load *load) {
     }
 }
 
+/* Extra experts that each rank has. */
+static void count_copies(struct nodewise *self, const struct mp_placement *during) {
+    memset(self->copies, 0, (size_t)self->topology.ranks * sizeof *self->copies);
+    for (int expert = 0; expert < during->experts; expert++)
+        for (int rank = mp_placement_next(during, expert, 0); rank >= 0;
+             rank = mp_placement_next(during, expert, rank + 1))
+            self->copies[rank] += rank != during->owner[expert];
+}
+
+/* For how many more every node has room. */
+static int room_for_late(const struct nodewise *self) {
+    int room = self->setting.experts;
+    for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
+        int here = 0;
+        for (int rank = mp_topology_node_begin(&self->topology, node);
+             rank < mp_topology_node_end(&self->topology, node); rank++)
+            here += self->options.memory - self->copies[rank];
+        room = least(room, here);
+    }
+    return room;
+}
+
+/* Actual routes, and experts hottest first, but behind those that are everywhere.  Returns how many
+ * of these there are. */
+static int order_experts(struct nodewise *self, const struct mp_placement *during) {
+    const int nodes = mp_topology_nodes(&self->topology), experts = during->experts;
+    int everywhere = 0;
+    for (int expert = 0; expert < experts; expert++) {
+        self->total[expert] = 0;
+        for (int node = 0; node < nodes; node++)
+            self->total[expert] += *demand_of(self, expert, node);
+    }
+    mp_load_hottest(self->total, experts, experts, self->order);
+    for (int i = 0; i < experts; i++) {
+        int32_t expert = self->order[i];
+        if (list_nodes(self, during, expert) < nodes)
+            continue;
+        for (int at = i; at > everywhere; at--)
+            self->order[at] = self->order[at - 1];
+        self->order[everywhere++] = expert;
+    }
+    return everywhere;
+}
+
+/* Further experts that every node gets, now that the loads are known. */
+static void choose_late(struct nodewise *self, const struct mp_placement *during) {
+    const int experts = during->experts;
+    memset(self->late, 0, (size_t)experts * sizeof *self->late);
+    if (mp_topology_nodes(&self->topology) == 1 || self->options.cover != MP_AUTO ||
+        !self->options.correct)
+        return;
+    const int everywhere = order_experts(self, during);
+    const int limit = least(experts, everywhere + room_for_late(self));
+    const int cover =
+        mp_nodewise_cover(&self->costs, 0, &self->topology, during->owner, self->total, experts,
+                          everywhere, limit, self->memory, self->order);
+    for (int i = everywhere; i < cover; i++)
+        self->late[self->order[i]] = true;
+}
+
 static void count_work(struct nodewise *self, const struct mp_placement *during) {
     int nodes = mp_topology_nodes(&self->topology);
     for (int node = 0; node < nodes; node++)
@@ -465,6 +509,8 @@ static void assign_nodes(struct nodewise *self, const struct mp_placement *durin
     count_work(self, during);
     for (int expert = 0; expert < during->experts; expert++) {
         int count = list_nodes(self, during, expert);
+        if (self->late[expert])
+            continue;
         for (int node = 0, next = 0; node < nodes && count < nodes; node++) {
             int64_t *routes = demand_of(self, expert, node);
             bool holds = next < count && self->with[next] == node;
@@ -492,9 +538,28 @@ static int list_holders(struct nodewise *self, const struct mp_placement *during
     return count;
 }
 
-static void count_copies(struct nodewise *self, int owner, int holders) {
-    for (int i = 0; i < holders; i++)
-        self->node.copies[self->holder[i]] += self->holder[i] != owner;
+/* What gates have to do with late copies: so far what owners send. */
+static void begin_late(struct nodewise *self, const struct mp_placement *during, int begin) {
+    const int end = begin + self->node.ranks;
+    for (int rank = begin; rank < end; rank++) {
+        *way_of(self, rank) = (struct way){0};
+        self->node.copies[rank - begin] = self->copies[rank];
+    }
+    for (int expert = 0; expert < during->experts; expert++) {
+        int owner = during->owner[expert];
+        if (self->late[expert] && owner >= begin && owner < end)
+            way_of(self, owner)->out++;
+    }
+}
+
+/* As `place` does; every node has room (room_for_late). */
+static void place_late(struct nodewise *self, int node, int expert, int owner) {
+    const int begin = mp_topology_node_begin(&self->topology, node);
+    const bool goes_on = passes_on(self, node, owner);
+    int rank = -1;
+    for (int most = 1; rank < 0; most++)
+        rank = emptiest(self, begin, self->options.memory, most, goes_on);
+    place_at(self, begin, rank, expert, goes_on, *demand_of(self, expert, node));
 }
 
 /* Experts with one holder in the node first, which leave no choice. */
@@ -504,19 +569,22 @@ static void fill_node(struct nodewise *self, const struct mp_plan *plan, int nod
     const int begin = mp_topology_node_begin(&self->topology, node);
     int several = 0;
     mp_nodewise_node_begin(&self->node, node_size(self, node));
+    begin_late(self, during, begin);
     for (int expert = 0; expert < during->experts; expert++) {
         int holders = list_holders(self, during, expert, node);
-        count_copies(self, during->owner[expert] - begin, holders);
-        if (demand[expert] == 0 || holders == 0)
+        if (demand[expert] == 0)
             continue;
-        if (holders > 1)
-            self->order[several++] = expert;
-        else
+        if (holders == 1)
             mp_nodewise_node_spread(&self->node, expert, self->holder, 1, demand[expert]);
+        else
+            self->order[several++] = expert;
     }
     for (int i = 0; i < several; i++) {
         int expert = self->order[i], holders = list_holders(self, during, expert, node);
-        mp_nodewise_node_spread(&self->node, expert, self->holder, holders, demand[expert]);
+        if (holders > 0)
+            mp_nodewise_node_spread(&self->node, expert, self->holder, holders, demand[expert]);
+        else
+            place_late(self, node, expert, during->owner[expert]);
     }
 }
 
@@ -558,6 +626,8 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
                                struct mp_error *error) {
     struct nodewise *self = opaque;
     find_demand(self, load);
+    count_copies(self, &plan->during);
+    choose_late(self, &plan->during);
     assign_nodes(self, &plan->during);
     mp_pieces_clear(&self->pieces);
     for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
@@ -590,8 +660,9 @@ const struct mp_system mp_system_nodewise = {
     .models =
         "Every node gets the hottest experts once, as many as save more rows between nodes than "
         "their own way costs beyond what attention hides, and spreads them over its ranks; inside "
-        "a node, ranks that have more than others give routes away with a copy, before the gate on "
-        "expected loads and after it on the actual ones, where that pays. Rows travel in chunks of "
+        "a node, ranks that have more than others give routes away with a copy. Both before the "
+        "gate on the last loads and, where that pays, after it on the actual ones. Rows travel in "
+        "chunks of "
         "whole experts, under the products of others, and on their way back before weights have "
         "their gradients. Exact and dropless.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |

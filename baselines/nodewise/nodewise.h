@@ -7,24 +7,20 @@
  * on its way home, once per node and iteration, however many tokens of the node want it; and what
  * travels under attention, or the experts of the layer before, costs nothing.  So, layer by layer:
  *
- *   forecast what the last two iterations had, towards what the last eight had as far as such
- *            forecasts were wrong of late: loads that drift are followed, others averaged
- *   cover    before the gate, on the forecast: k hot experts are copied into every node that has
- *            not their owner, those first that wait behind the busiest gate; k is what takes
- *            least: rows through the busiest gate, work, and what of the copies' way there and
- *            back nothing hides, on expected loads or, with what was expected then, on those of
- *            the last iteration, whichever takes longer: of loads that can't be foreseen nodes
- *            have more in common
+ *   cover    before the gate, on the last iteration's loads: k hot experts are copied into every
+ *            node that has not their owner, those first that wait behind the busiest gate; k is
+ *            what takes least: rows through the busiest gate, work, and what of the copies' way
+ *            there and back nothing hides
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
  *   even     a node's fullest ranks give routes to its emptiest ones, with a copy of their largest
  *            expert, or of one that goes as a whole, as long as that saves more than one product
  *            more, and all together more than what of their way nothing hides; how full a rank
  *            is, is routes, and for every expert as many as load it like a product
- *   assign   once the gate has spoken: what a node holds, it computes for its own tokens; tokens
- *            whose expert it lacks go to the holding node with least to do.  Inside a node
- *            an expert's routes are spread over its holders so that the fullest has least, and a
- *            rank's own come first
+ *   again    once the gate has spoken, on the actual loads: further ones, whose way nothing hides
+ *   assign   what a node holds, it computes for its own tokens; tokens whose expert it lacks go to
+ *            the holding node with least to do.  Inside a node an expert's routes are spread over
+ *            its holders so that the fullest has least, and a rank's own come first
  *   correct  then as `even`, on the actual loads, with copies that travel under the chunks before
  *            theirs
  *
@@ -60,19 +56,6 @@ struct mp_nodewise_options {
     int chunks; /* MP_AUTO */
 };
 
-/* Rows of `recent` that a forecast looks at: the last `window` iterations, what was before each of
- * them, and one more to forecast the last. */
-static inline int mp_nodewise_forecast_rows(int window) {
-    return window + 3;
-}
-/* What to expect of experts whose cells are recent's [first .. first + experts), without looking at
- * the last `without` iterations (0 or 1), of which there are more: the mean of the last two, moved
- * towards the mean of the last `window` by a share that grows with the part of routes that such
- * means of two had at other experts than came, in the last `window` iterations.  Expected routes
- * are [experts] and add up to an iteration's, but for rounding. */
-void mp_nodewise_forecast(const struct mp_recent *recent, size_t first, int experts, int window,
-                          int without, int64_t expected[]);
-
 /* What a layer's decisions cost, in seconds; of a forward pass and, in training, the backward one
  * behind it. */
 struct mp_nodewise_costs {
@@ -96,15 +79,17 @@ struct mp_nodewise_costs {
 void mp_nodewise_costs(const struct mp_setting *setting, bool rematerialises,
                        struct mp_nodewise_costs *costs);
 
-/* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
- * least, with routes as expected or with those that came, whichever takes longer, or none if that
- * does not save a tenth: those first in order[experts], which has them all, hottest first, on
- * entry.  Next comes always the hottest that is left behind the gate whose own experts are expected
- * to have most routes left, as that one is the busiest.  owner, expected and came are [experts],
- * memory [3 * gates + 2 * nodes + experts]; limit is at most experts. */
-int mp_nodewise_cover(const struct mp_nodewise_costs *costs, const struct mp_topology *topology,
-                      const int32_t owner[], const int64_t expected[], const int64_t came[],
-                      int experts, int limit, int64_t memory[], int32_t order[]);
+/* How many experts every node should have, at most `limit`, so that an iteration of the layer with
+ * load[experts] routes takes least, of which `before` are everywhere already; that many if more do
+ * not save a tenth.  Of the others' way there so many seconds are hidden.  They are those first in
+ * order[experts], which has all experts on entry: those that are everywhere, then the others,
+ * hottest first.  Next comes always the hottest that is left behind the gate whose own experts have
+ * most routes left, as that one is the busiest.  owner is [experts], memory
+ * [2 * gates + nodes + experts]; before <= limit <= experts. */
+int mp_nodewise_cover(const struct mp_nodewise_costs *costs, double hidden,
+                      const struct mp_topology *topology, const int32_t owner[],
+                      const int64_t load[], int experts, int before, int limit, int64_t memory[],
+                      int32_t order[]);
 
 /* What hides the way of a node's copies, and back that of their gradients, in seconds. */
 struct mp_nodewise_hidden {

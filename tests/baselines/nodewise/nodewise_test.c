@@ -61,18 +61,18 @@ TEST(costs_are_of_both_passes) {
 
 /* Two nodes of one gate with two experts each, of 60, 20 and 30, 10 routes.  A route away from home
  * takes 1 s, an expert's way 20 s there and 20 s back, of which 25 s each are hidden. */
-static int cover_surprised(const struct mp_nodewise_costs *costs, const int64_t expected[4],
-                           const int64_t came[4], int limit, int32_t order[4]) {
+static int cover_late(const struct mp_nodewise_costs *costs, double hidden, const int64_t total[4],
+                      int before, int limit, int32_t order[4]) {
     static const int32_t owner[] = {0, 0, 1, 1};
     const struct mp_topology topology = {2, 1};
-    int64_t room[14];
-    mp_load_hottest(expected, 4, 4, order);
-    return mp_nodewise_cover(costs, &topology, owner, expected, came, 4, limit, room, order);
+    int64_t room[10];
+    return mp_nodewise_cover(costs, hidden, &topology, owner, total, 4, before, limit, room, order);
 }
 
 static int cover_example(const struct mp_nodewise_costs *costs, const int64_t total[4], int limit,
                          int32_t order[4]) {
-    return cover_surprised(costs, total, total, limit, order);
+    mp_load_hottest(total, 4, 4, order);
+    return cover_late(costs, costs->hidden_forward, total, 0, limit, order);
 }
 
 TEST(cover_by_hand) {
@@ -89,17 +89,10 @@ TEST(cover_by_hand) {
      * gate is fuller: 10 and 2 * 15 exposed. */
     assert_int_equal(cover_example(&costs, total, 4, order), 1);
     assert_memory_equal(order, ((const int32_t[]){0, 2, 1, 3}), sizeof order);
-    /* As 40, 20, 10 + 30, 5 + 70 and 110 s were expected of 0 to 4 experts, and 400, 400, 300 + 30,
-     * 300 + 70 and 110 came of them, all. */
-    static const int64_t came[] = {100, 300, 200, 600};
-    assert_int_equal(cover_surprised(&costs, total, came, 4, order), 4);
-    assert_memory_equal(order, ((const int32_t[]){0, 2, 1, 3}), sizeof order);
-    /* With nothing for a row and 1 s for computing one: 80, 70, 65 + 30, 65 + 70, 170 and 800, 850,
-     * 750 + 30, 900 + 70, 710; of both the larger one counts, not their sum. */
+    /* With nothing for a row and 1 s for computing one: 80, 70, 65 + 30. */
     costs.row_between = 0;
     costs.route = 1;
     assert_int_equal(cover_example(&costs, total, 4, order), 1);
-    assert_int_equal(cover_surprised(&costs, total, came, 4, order), 4);
     costs.row_between = 1;
     costs.route = 0;
     /* Three and a half times as long for a row: 140, 70, 35 + 30, 17.5 + 70. */
@@ -137,9 +130,9 @@ TEST(the_busiest_gate_comes_first) {
     static const int64_t total[] = {50, 40, 35, 30, 1};
     const struct mp_topology topology = {2, 1};
     const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
-    int64_t room[15];
+    int64_t room[11];
     int32_t order[] = {0, 1, 2, 3, 4};
-    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, total, 5, 5, room, order),
+    assert_int_equal(mp_nodewise_cover(&costs, 0, &topology, owner, total, 5, 0, 5, room, order),
                      5);
     /* 51 and 105: expert 1; 51 and 65: expert 2; 51 and 30: expert 0; 1 and 30: expert 3. */
     assert_memory_equal(order, ((const int32_t[]){1, 2, 0, 3, 4}), sizeof order);
@@ -151,11 +144,40 @@ TEST(experts_without_routes_are_covered_last) {
     static const int64_t total[] = {5, 0, 0};
     const struct mp_topology topology = {3, 1};
     const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
-    int64_t room[18];
+    int64_t room[12];
     int32_t order[] = {0, 1, 2};
-    assert_int_equal(mp_nodewise_cover(&costs, &topology, owner, total, total, 3, 3, room, order),
+    assert_int_equal(mp_nodewise_cover(&costs, 0, &topology, owner, total, 3, 0, 3, room, order),
                      1);
     assert_memory_equal(order, ((const int32_t[]){0, 1, 2}), sizeof order);
+}
+
+/* What is everywhere costs its way back and products, and stays first: the same two nodes. */
+TEST(further_ones_are_covered_by_hand) {
+    static const int64_t total[] = {60, 20, 30, 10};
+    struct mp_nodewise_costs costs = {.row_between = 1,
+                                      .fetch_between = 6,
+                                      .reduce_between = 40,
+                                      .hidden_forward = 1e9,
+                                      .hidden_backward = 1e9,
+                                      .gates = 1,
+                                      .ranks_per_gate = 1};
+    int32_t order[] = {3, 0, 2, 1};
+    /* Without expert 3: 40; then 15 + 3, as 30 routes are left there, 10 + 6 and 0 + 9 s. */
+    assert_int_equal(cover_late(&costs, 0, total, 1, 4, order), 4);
+    assert_memory_equal(order, ((const int32_t[]){3, 0, 2, 1}), sizeof order);
+    /* 40, 15 + 9.5, 10 + 19, 0 + 28.5. */
+    costs.fetch_between = 19;
+    assert_int_equal(cover_late(&costs, 0, total, 1, 4, order), 2);
+    assert_int_equal(cover_late(&costs, 20, total, 1, 4, order), 4);
+    assert_int_equal(cover_late(&costs, 0, total, 1, 1, order), 1);
+    /* 15, 10 + 7 and 14: not a tenth; 13 is more; but all gradients count, of 20 s each. */
+    order[1] = 0, order[2] = 2;
+    costs.fetch_between = 14;
+    assert_int_equal(cover_late(&costs, 0, total, 2, 4, order), 2);
+    costs.fetch_between = 13;
+    assert_int_equal(cover_late(&costs, 0, total, 2, 4, order), 4);
+    costs.hidden_backward = 79;
+    assert_int_equal(cover_late(&costs, 0, total, 2, 4, order), 2);
 }
 
 /* ---- inside a node ---- */
@@ -389,40 +411,50 @@ static void check_inside(const struct mp_plan *plan, const struct mp_load *load)
     }
 }
 
-/* Copies that are planned after these loads, one iteration each, at the costs of cover_by_hand. */
-static int copies_after(const int64_t total[][4], int iterations) {
+static int fetched(const struct mp_plan *plan, enum mp_stage stage) {
+    int count = 0;
+    for (int i = 0; i < plan->fetch.count; i++)
+        count += plan->fetch.item[i].stage == stage;
+    return count;
+}
+
+/* At the costs of cover_by_hand: what the last iteration wanted is there before the gate, and what
+ * that did not foresee comes behind it.  Of 150, 30 and 300 routes more than expected, 165 s at the
+ * fullest gate, these are worth 20 s each and 20 s for gradients, of which 25 are hidden. */
+static const struct {
+    uint32_t last[4], comes[4];
+    const char *options;
+    int before, behind;
+} surprises[] = {{{60, 20, 30, 10}, {60, 20, 30, 10}, "", 1, 0},
+                 {{52, 46, 30, 68}, {52, 46, 30, 68}, "", 0, 0},
+                 {{60, 20, 30, 10}, {20, 150, 30, 300}, "", 1, 2},
+                 {{60, 20, 30, 10}, {20, 150, 30, 300}, "correct=no", 1, 0},
+                 {{60, 20, 30, 10}, {20, 150, 30, 300}, "cover=1", 1, 0},
+                 {{60, 20, 30, 10}, {20, 150, 30, 300}, "memory=1", 1, 1}};
+
+TEST_ROWS(what_was_not_foreseen_comes_late, surprises, c) {
     struct mp_setting setting = small_setting(1, 4, (struct mp_topology){4, 2});
     setting.expert_bytes = 160;
     setting.gradient_bytes = 160;
     setting.route_bytes = 1;
     setting.attention_bytes = 100;
     setting.bandwidth = 4;
-    setting.bandwidth_in_node = 1e9;
+    setting.bandwidth_in_node = 0;
+    setting.seconds_per_route = setting.seconds_per_expert = 0;
     setting.non_moe_seconds = 25;
     setting.ranks_per_gate = 2;
     AUTO(rehearsal) struct rehearsal rehearsal;
-    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, "even=no correct=no");
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, c->options);
     struct mp_load *load = rehearsal.load;
-    for (int i = 0; i < iterations; i++) {
-        for (int expert = 0; expert < 4; expert++)
-            load->count[expert] = (uint32_t)total[i][expert];
-        rehearsal_step(&rehearsal, load);
-    }
+    for (int expert = 0; expert < 4; expert++)
+        load->count[expert] = load->count[12 + expert] = c->last[expert] / 2;
+    rehearsal_step(&rehearsal, load);
+    for (int expert = 0; expert < 4; expert++)
+        load->count[expert] = load->count[12 + expert] = c->comes[expert] / 2;
     rehearsal_plan(&rehearsal, 0, load);
-    int copies = rehearsal.planner.plan->fetch.count;
-    return copies;
-}
-
-/* As long as loads stay, one expert pays.  With what came last none would, by their mean, 52, 46,
- * 30 and 68 routes; but as it was not foreseen, all have to be everywhere. */
-TEST(a_surprise_is_remembered) {
-    static const int64_t total[][4] = {
-        {60, 20, 30, 10}, {60, 20, 30, 10}, {60, 20, 30, 10}, {60, 20, 30, 10}, {20, 150, 30, 300}};
-    static const int64_t mean[][4] = {{52, 46, 30, 68}};
-    assert_int_equal(copies_after(total, 1), 1);
-    assert_int_equal(copies_after(total, 4), 1);
-    assert_int_equal(copies_after(mean, 1), 0);
-    assert_int_equal(copies_after(total, 5), 4);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    assert_int_equal(fetched(plan, MP_STAGE_BEFORE_GATE), c->before);
+    assert_int_equal(fetched(plan, MP_STAGE_AFTER_GATE), c->behind);
 }
 
 /* A rank of a node of four has no room for a copy more. */
@@ -498,9 +530,10 @@ static void count_ways(const struct mp_plan *plan, int ranks_per_gate, int way[2
 }
 
 /* Nodes of four ranks that have 1, 2 or 4 to a gate: in each node no gate carries much more than
- * its part of the copies, and hardly ever more than one beyond it. */
+ * its part of the copies, before the gate or, where none were expected, behind it, and hardly ever
+ * more than one beyond it. */
 TEST_RANDOM(gates_share_the_ways_of_copies) {
-    int beyond = 0, gates = 0;
+    int beyond = 0, gates = 0, stages[2] = {0};
     for (int round = 0; round < 60; round++) {
         const struct mp_topology topology = {4 * test_random_int(random, 2, 6), 4};
         struct mp_setting setting = small_setting(1, test_random_int(random, 20, 40), topology);
@@ -508,13 +541,23 @@ TEST_RANDOM(gates_share_the_ways_of_copies) {
         int way[2][MOST_RANKS] = {0};
         AUTO(rehearsal) struct rehearsal rehearsal;
         setting.ranks_per_gate = each;
+        const bool late = round % 2;
+        if (late) {
+            setting.bandwidth = 1;
+            setting.route_bytes = 1 << 20;
+        }
         rehearsal_open(&rehearsal, &mp_system_nodewise, &setting,
-                       "cover=all memory=all correct=no");
+                       late ? "memory=all" : "cover=all memory=all correct=no");
         struct mp_load *load = rehearsal.load;
+        if (late)
+            rehearsal_step(&rehearsal, load);
         random_load(random, load);
-        rehearsal_step(&rehearsal, load);
+        if (!late)
+            rehearsal_step(&rehearsal, load);
         rehearsal_plan(&rehearsal, 0, load);
         count_ways(rehearsal.planner.plan, each, way);
+        stages[late] +=
+            fetched(rehearsal.planner.plan, late ? MP_STAGE_AFTER_GATE : MP_STAGE_BEFORE_GATE) > 0;
         for (int node = 0; node < mp_topology_nodes(&topology); node++) {
             int sum[2] = {0}, first = 4 * node / each;
             for (int i = 0; i < 8 / each; i++)
@@ -526,7 +569,7 @@ TEST_RANDOM(gates_share_the_ways_of_copies) {
             }
         }
     }
-    assert_true(10 * beyond < gates);
+    assert_true(10 * beyond < gates && stages[0] == 30 && stages[1] == 30);
 }
 
 /* Whatever nodes have in common, and whoever takes what they lack. */
