@@ -194,6 +194,11 @@ static inline int execute(const char *database, const char *sql) {
 
 /* ---- the folder ---- */
 
+/* Training that takes a moment. */
+#define TINY                                                                                       \
+    " --set layers=1 --set width=16 --set heads=2 --set expert-width=16 --set sequence=16"         \
+    " --set batch=4 --set iterations=3 --set repeat=1"
+
 /* Text to learn from, and the path to the programs; use as a group's setup. */
 static inline int enter_shell(void **state) {
     char path[4096];
