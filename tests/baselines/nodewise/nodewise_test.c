@@ -255,6 +255,7 @@ static const struct {
     int before, behind;
 } surprises[] = {{{60, 20, 30, 10}, {60, 20, 30, 10}, "", 1, 0},
                  {{52, 46, 30, 68}, {52, 46, 30, 68}, "", 0, 0},
+                 {{52, 46, 30, 68}, {52, 46, 30, 68}, "window=2", 0, 0},
                  {{60, 20, 30, 10}, {20, 150, 30, 300}, "", 1, 2},
                  {{60, 20, 30, 10}, {20, 150, 30, 300}, "correct=no", 1, 0},
                  {{60, 20, 30, 10}, {20, 150, 30, 300}, "cover=1", 1, 0},
@@ -276,6 +277,7 @@ TEST_ROWS(what_was_not_foreseen_comes_late, surprises, c) {
     struct mp_load *load = rehearsal.load;
     for (int expert = 0; expert < 4; expert++)
         load->count[expert] = load->count[12 + expert] = c->last[expert] / 2;
+    rehearsal_step(&rehearsal, load);
     rehearsal_step(&rehearsal, load);
     for (int expert = 0; expert < 4; expert++)
         load->count[expert] = load->count[12 + expert] = c->comes[expert] / 2;
