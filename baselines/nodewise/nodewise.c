@@ -454,14 +454,11 @@ static int room_for_late(const struct nodewise *self) {
 
 /* Actual routes, and experts hottest first, but behind those that are everywhere.  Returns how many
  * of these there are. */
-static int order_experts(struct nodewise *self, const struct mp_placement *during) {
+static int order_experts(struct nodewise *self, const struct mp_load *load,
+                         const struct mp_placement *during) {
     const int nodes = mp_topology_nodes(&self->topology), experts = during->experts;
     int everywhere = 0;
-    for (int expert = 0; expert < experts; expert++) {
-        self->total[expert] = 0;
-        for (int node = 0; node < nodes; node++)
-            self->total[expert] += *demand_of(self, expert, node);
-    }
+    mp_load_expert_totals(load, self->total);
     mp_load_hottest(self->total, experts, experts, self->order);
     for (int i = 0; i < experts; i++) {
         int32_t expert = self->order[i];
@@ -475,13 +472,14 @@ static int order_experts(struct nodewise *self, const struct mp_placement *durin
 }
 
 /* Further experts that every node gets, now that the loads are known. */
-static void choose_late(struct nodewise *self, const struct mp_placement *during) {
+static void choose_late(struct nodewise *self, const struct mp_load *load,
+                        const struct mp_placement *during) {
     const int experts = during->experts;
     memset(self->late, 0, (size_t)experts * sizeof *self->late);
     if (mp_topology_nodes(&self->topology) == 1 || self->options.cover != MP_AUTO ||
         !self->options.correct)
         return;
-    const int everywhere = order_experts(self, during);
+    const int everywhere = order_experts(self, load, during);
     const int limit = least(experts, everywhere + room_for_late(self));
     const int cover =
         mp_nodewise_cover(&self->costs, 0, &self->topology, during->owner, self->total, experts,
@@ -627,7 +625,7 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
     struct nodewise *self = opaque;
     find_demand(self, load);
     count_copies(self, &plan->during);
-    choose_late(self, &plan->during);
+    choose_late(self, load, &plan->during);
     assign_nodes(self, &plan->during);
     mp_pieces_clear(&self->pieces);
     for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {

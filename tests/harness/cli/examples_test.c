@@ -1,9 +1,7 @@
 /* Examples that a command's help ends with work, and what can be asked of what they leave. */
 #include "tests/harness/cli/shell.h"
 
-/* Runs every line under "examples:" of a command's help, with `more` behind it; all `count` of
- * them.
- */
+/* Runs every line under "examples:" of a command's help, all `count`, with `more` behind them. */
 static void run_examples(const char *command, const char *more, int count) {
     AUTO(text) char *help = shell(formatted("moeperf %s --help", command), 0);
     char *rest = strstr(help, "\nexamples:\n");
