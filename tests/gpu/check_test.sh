@@ -88,6 +88,21 @@ pytorch 0 'echo "{\"ms_per_iteration\": 90.0, \"tflop_per_s\": 3.5}"' \
     "training step, as fast as PyTorch's${tab}2.250${tab}times${tab}-${tab}info"
 grep -q 'step.py --device cpu --gate=gshard --routing=balanced ' "$work/python/options" || fail "other options"
 
+# On a GPU, as far as its tools say: every system on any number of ranks, whose losses are right.
+printf '#!/bin/sh\necho "NVIDIA H200, 9.0"\n' >"$work/bin/nvidia-smi"
+cat >"$work/bin/mpirun" <<END
+#!/bin/sh
+for option; do case \$option in iterations=*) iterations=\${option#*=} ;; esac; done
+sed -n 's/^loss \([0-9]*\) /progress \1 of /p' "$source/tests/golden/gpu/gate.txt" | head -n \$iterations
+cat # what is not for it to read
+END
+chmod +x "$work/bin/mpirun"
+expect 0 env PATH="$work/bin:$PATH" "$source/ci/gpu-check" --only ranks --packed "$work/packed.tar.gz" --build "$work/build" --out "$work/out.d"
+for line in "nodewise on 2 ranks${tab}0${tab}${tab}the CPU's losses${tab}pass" "driver_version${tab}.*${tab}info"; do
+    grep -qx "$line" "$work/out.d/results.tsv" || fail "no $line: $(cat "$work/out.d/results.tsv")"
+done
+grep -q '^14 passed, 0 failed, 0 skipped$' "$work/out" || fail "not seven systems: $(cat "$work/out.d/results.tsv")"
+
 # Without mpirun there are no ranks, and it says so.
 ln -s /usr/bin/* /bin/* "$work/bin" 2>/dev/null || true
 rm -f "$work/bin/mpirun"
