@@ -88,6 +88,12 @@ pytorch 0 'echo "{\"ms_per_iteration\": 90.0, \"tflop_per_s\": 3.5}"' \
     "training step, as fast as PyTorch's${tab}2.250${tab}times${tab}-${tab}info"
 grep -q 'step.py --device cpu --gate=gshard --routing=balanced ' "$work/python/options" || fail "other options"
 
+# The step with nothing to compare itself with: everything else that it says.
+expect 1 "$source/ci/gpu-check" --double --only step --packed "$work/packed.tar.gz" --build "$work/build" --out "$work/alone.d"
+for line in "share of a product${tab}no rate of a product${tab}.*${tab}skip" "its phases${tab}.*${tab}fail"; do
+    grep -qx "training step, $line" "$work/alone.d/results.tsv" || fail "no $line: $(cat "$work/alone.d/results.tsv")"
+done
+
 # On a GPU, as far as its tools say: every system on any number of ranks, whose losses are right.
 printf '#!/bin/sh\necho "NVIDIA H200, 9.0"\n' >"$work/bin/nvidia-smi"
 cat >"$work/bin/mpirun" <<END
