@@ -83,7 +83,7 @@ int mp_trainer_permute(struct mp_trainer *trainer, const struct mp_operation *op
 /* Whether gradients of a layer's experts are whole when they have been computed, and nobody else's:
  * of a rank alone, if nothing of the layer travels in the background, as slices do.  Of several
  * ranks, layers without copies could be updated so, too, which systems with a few copies in each
- * would pay for: they are compared with all experts updated behind backward. */
+ * would pay for: they are compared with all experts updated from gradients in memory. */
 static bool gradients_stay(const struct mp_trainer *trainer, int layer) {
     const struct mp_scheduled_layer *at = &trainer->schedule.layer[layer];
     return trainer->comm->ranks == 1 && !at->travels && at->steps == 1 &&
