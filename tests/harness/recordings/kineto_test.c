@@ -153,6 +153,8 @@ static const struct {
              {"step5.Rank-7.pt.json", "rank 7,"},
              {"trace_4_.json", "rank 4,"},
              {"t.11.json", "rank 11,"},
+             {"host_4711.6.1727433600123456789.pt.trace.json", "rank 6,"},
+             {"host_4711.1727433600123456789.pt.trace.json", NULL},
              {"trace.json", NULL},
              {"x2.json", NULL},
              {"rank.json", NULL}};
@@ -161,7 +163,7 @@ static const struct {
 TEST_EACH(names_say_ranks, files, file) {
     static const char text[] =
         "{\"schemaVersion\": 1, \"traceEvents\": [{\"ph\": \"X\", \"cat\": "
-        "\"user_annotation\", \"name\": \"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}";
+        "\"user_annotation\", \"name\": \"a\", \"pid\": 4711, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}";
     const struct mp_rules rules = {0};
     const struct mp_recording_format *format = mp_recording_format_named("pytorch");
     struct mp_recording *recording;
