@@ -397,9 +397,8 @@ static int parse(struct mp_input *input, yajl_handle parser, struct reading *rea
     if (damage.code && damage.code != MP_EFORMAT)
         return mp_fail(error, damage.code, "%s", damage.text);
     if (status == yajl_status_ok && (yajl_complete_parse(parser) != yajl_status_ok || !read))
-        snprintf(header->damage, sizeof header->damage,
-                 "where it is %scut off, after %lld bytes of its text",
-                 damage.code ? "damaged or " : "", (long long)read);
+        snprintf(header->damage, sizeof header->damage, "where it %s, after %lld bytes of its text",
+                 damage.code ? "can't be unpacked" : "is cut off", (long long)read);
     return MP_OK;
 }
 

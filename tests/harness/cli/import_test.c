@@ -251,6 +251,11 @@ TEST(a_cut_trace_keeps_what_is_before) {
     /* Which of gloo's operations its are nobody knows: some of another thread may be missing. */
     assert_run("SELECT (count(*) > 0) || ' ' || count(wait_ms) FROM v_collective WHERE rank = 1",
                "1 0");
+    start_anew();
+    kineto_write(&job, ".gz");
+    assert_runs("truncate -s 3000 rank1.json.gz");
+    assert_says("moeperf import rank*.json.gz --db run.db", 0,
+                "rank1.json.gz is damaged where it can't be unpacked, after");
     job.named_hosts = false; /* by collectives that may be others, clocks are not compared */
     start_anew();
     kineto_write(&job, "");
@@ -268,6 +273,11 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file("cut.json", "{\"schemaVersion\": 1, \"traceEv");
     write_file("nobody.json", "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": "
                               "\"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
+    write_file(
+        "rank0_inf.json", /* once, of a copy that took no time */
+        "{\"traceEvents\": [\n{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"pid\": 1, "
+        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"dur\": inf}]}");
+    assert_int_equal(mkdir("folder", 0700), 0);
     write_file("empty", "");
     write_file("torn.gz", "\x1f\x8b\x08 and so on");
     write_file("deep.csv", "rank,phase,start,end,layer\n0,expert,0,1,32768\n");
@@ -285,6 +295,10 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import", "usage: moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]; "
                            "--help tells more\n"},
         {"moeperf import words --db run.db", "words: its beginning is that of no recording"},
+        {"moeperf import rank0_inf.json --db run.db",
+         "no range of any thread is in it; rank0_inf.json is damaged near byte"},
+        {"moeperf import folder", "folder: it is a folder; of recordings the files are named"},
+        {"moeperf import folder --db run.db", "folder: it is a folder"},
         {"moeperf import empty --db run.db", "empty: is empty"},
         {"moeperf import torn.gz --db run.db", "torn.gz: damaged gzip"},
         {"moeperf import deep.csv --db run.db", "deep.csv:2: layer '32768'; 0 to 32767 are right"},
