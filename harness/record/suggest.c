@@ -252,9 +252,11 @@ void mp_suggestion_destroy(struct mp_suggestion *suggestion) {
 
 int mp_suggestion_guesses(const struct mp_suggestion *suggestion) {
     int guesses = 0;
-    for (int i = 0; i < suggestion->count; i++)
-        guesses += is_guess(&suggestion->proposal[i]) &&
-                   mp_mapping_of_model(suggestion->proposal[i].phase);
+    for (int i = 0; i < suggestion->count; i++) {
+        const struct proposal *proposal = &suggestion->proposal[i];
+        guesses += is_guess(proposal) &&
+                   (proposal->phase == MP_PHASE_ITERATION || mp_mapping_of_model(proposal->phase));
+    }
     return guesses;
 }
 

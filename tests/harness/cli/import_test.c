@@ -328,6 +328,23 @@ static void write_table(const char *path, const char *header, double unit_us) {
     fclose(file);
 }
 
+/* Ready-made rules know the phases, and of no range that it is an iteration. */
+TEST(phases_without_iterations_have_some_proposed) {
+    start_anew();
+    FILE *file = fopen("named.csv", "w");
+    assert_non_null(file);
+    fputs("rank,name,start_ms,end_ms\n", file);
+    for (int i = 0; i < 12; i++)
+        fprintf(file, "%d,step %d,%d,%d\n%d,layer 0 expert,%d,%d\n", i % 2, i / 2, 20 * i,
+                20 * i + 39, i % 2, 20 * i, 20 * i + 38);
+    fclose(file);
+    assert_says("moeperf import named.csv --db run.db", 0, "12 became spans",
+                "iteration  step {iteration}\n",
+                "moeperf import --db run.db named.csv --rules run.db.rules.yaml");
+    assert_says("moeperf import --db run.db named.csv --rules run.db.rules.yaml", 0,
+                "24 became spans", LACKS("what the ranges are called"));
+}
+
 TEST_TURNS(span_tables_have_phases, 3, unit) {
     static const char *const header[] = {
         "rank,phase,name,start_us,end_us,layer,direction,iteration,tokens,thread",
