@@ -159,9 +159,12 @@ TEST(lists_and_things_are_json_too) {
     assert_json("moeperf list devices --json", 0, "0/name", "cpu");
     assert_says("moeperf show rules", 0, "A rules file says ", FITS);
     assert_says("moeperf show megatron-lm", 0, "\ndescription: Megatron-LM");
-    assert_says("moeperf show job", 0, "ranks-per-node: default all ranks; a number 1 .. 4096");
+    assert_says("moeperf show job", 0, FITS,
+                "ranks-per-node: default all ranks; a number 1 .. 4096",
+                "gate-options: {...} of its gate", "text: default");
     assert_says("moeperf show suite", 0, "timeout: default 3600 s");
-    assert_says("moeperf show cluster", 0,
+    assert_says("moeperf show h100", 0, "\nfile: /", "/h100.yaml\n");
+    assert_says("moeperf show cluster", 0, FITS, "number as {value: 8, source:",
                 "\n    memory: must be given; a number 1000000 .. 1e+15 B\n");
     assert_says("moeperf show paper", 0,
                 "\n    warm-up: default 0 iterations; a number 0 .. 1000000");
