@@ -208,7 +208,8 @@ static void say_totals(const struct record_process processes[], int count, FILE 
         worst = share > worst ? share : worst;
         pair_ns = one->pair_ns > pair_ns ? one->pair_ns : pair_ns;
     }
-    fprintf(stream, "%lld ranges, %lld became spans", (long long)sum.ranges, (long long)sum.spans);
+    fprintf(stream, "%lld range%s, %lld became spans", (long long)sum.ranges,
+            sum.ranges == 1 ? "" : "s", (long long)sum.spans);
     if (sum.enclosed > 0)
         fprintf(stream, ", %lld lie in one", (long long)sum.enclosed);
     fputs("\n", stream);

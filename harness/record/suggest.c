@@ -374,8 +374,9 @@ static void write_facts(const struct writing *writing, const struct proposal *pr
                                       [MEETS] = "it ends on all processes together"};
     char name[NAME_BYTES];
     const struct mp_name_use *use = proposal->use;
-    fprintf(writing->stream, "%" PRId64 " ranges, %.3f s, %d of %d processes", use->count,
-            use->seconds, use->processes, writing->suggestion->processes);
+    fprintf(writing->stream, "%" PRId64 " range%s, %.3f s, %d of %d processes", use->count,
+            use->count == 1 ? "" : "s", use->seconds, use->processes,
+            writing->suggestion->processes);
     if (writing->suggestion->processes > 1 && use->least == use->most)
         fprintf(writing->stream, ", %" PRId64 " on each", use->most);
     if (use->field[MP_NAME_BYTES])

@@ -6,9 +6,9 @@
 
 static void say_summary(const struct mp_recordings *recordings,
                         const struct mp_recording_summary *summary, FILE *stream) {
-    fprintf(stream, "moeperf import: %d file%s (%s): %lld ranges", recordings->paths,
-            recordings->paths == 1 ? "" : "s", recordings->format->name,
-            (long long)summary->ranges);
+    fprintf(stream, "moeperf import: %d file%s (%s): %lld range%s", recordings->paths,
+            recordings->paths == 1 ? "" : "s", recordings->format->name, (long long)summary->ranges,
+            summary->ranges == 1 ? "" : "s");
     if (summary->activities > 0)
         fprintf(stream, ", %lld calls and GPU activities", (long long)summary->activities);
     if (summary->collectives > 0)

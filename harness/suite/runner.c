@@ -311,7 +311,8 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
     if (!is_predicted(turn))
         snprintf(loss, sizeof loss, ", loss %.4f", progress->loss);
     if (is_complete)
-        snprintf(what, sizeof what, "%lld iterations%s in %.1f s%s", (long long)progress->iteration,
+        snprintf(what, sizeof what, "%lld iteration%s%s in %.1f s%s",
+                 (long long)progress->iteration, progress->iteration == 1 ? "" : "s",
                  is_predicted(turn) ? " predicted" : "", result->seconds, loss);
     else
         snprintf(what, sizeof what, "%s: %s%s%s%s", mp_launch_end_name(result->end), result->reason,

@@ -341,6 +341,9 @@ TEST(phases_without_iterations_have_some_proposed) {
     assert_says("moeperf import named.csv --db run.db", 0, "12 became spans",
                 "iteration  step {iteration}\n",
                 "moeperf import --db run.db named.csv --rules run.db.rules.yaml");
+    write_file("single.csv", "rank,phase,start,end\n0,expert,0,1\n");
+    assert_says("moeperf import single.csv --db run.db", 0, "(spans): 1 range\n",
+                "1 process, 1 range, 1 became");
     assert_says("moeperf import --db run.db named.csv --rules run.db.rules.yaml", 0,
                 "24 became spans", LACKS("what the ranges are called"));
 }
