@@ -114,6 +114,20 @@ TEST_EACH(microseconds_are_exact, times, time) {
     assert_int_equal(kineto_nanoseconds(time->name, strlen(time->name)), time->ns);
 }
 
+/* As torch 2.0 writes them of Python's frames. */
+TEST(names_may_have_line_breaks) {
+    static struct seen seen;
+    struct kineto_header header;
+    write_file("lines.json",
+               "{\"traceEvents\": [\n"
+               "{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"x = 1\n(1):\t<module>"
+               "\", \"ts\": 1, \"dur\": 1},\n"
+               "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"ts\": 1, \"dur\": 1}]}");
+    read_seen("lines.json", &seen, &header);
+    assert_string_equal(header.damage, "");
+    assert_numbers(header.events, 2, seen.count, 2);
+}
+
 /* What lies 70 years and more from where times count from is damage. */
 TEST(times_of_no_clock_are_left_out) {
     static struct seen seen;
