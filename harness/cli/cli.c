@@ -145,6 +145,9 @@ int cli_open_database(const char *path, struct mp_store **store, struct mp_error
 }
 
 int cli_create_database(const char *path, struct mp_store **store, struct mp_error *error) {
+    if (*path && path[strlen(path) - 1] == '/')
+        return mp_fail(error, MP_EINVAL, "%s: is a folder; a database is a file, as %sresults.db",
+                       path, path);
     MP_TRY(mp_path_create_parent(path, error));
     MP_TRY(mp_store_open(path, store, error));
     cli_wait_for_lock(*store);

@@ -223,7 +223,8 @@ static int export_results(const char *path, struct mp_error *error) {
     if (!strcmp(given.kind, "perfetto"))
         print_timeline(cli_beside(path), path, &exported);
     else
-        fprintf(cli_beside(path), "%s: %" PRId64 " rows\n", path, exported.rows);
+        fprintf(cli_beside(path), "%s: %" PRId64 " row%s\n", path, exported.rows,
+                exported.rows == 1 ? "" : "s");
     return MP_OK;
 }
 

@@ -62,8 +62,8 @@ static int append(const struct mp_history *history, const char *path, size_t fir
     int code = mp_history_write_lines(history, first, file, error);
     if (fclose(file) && !code)
         code = mp_fail_errno(error, "%s", path);
-    fprintf(stderr, "moeperf history: %zu runs added to %s\n",
-            json_array_size(history->rows) - first, path);
+    const size_t added = json_array_size(history->rows) - first;
+    fprintf(stderr, "moeperf history: %zu run%s added to %s\n", added, added == 1 ? "" : "s", path);
     return code;
 }
 

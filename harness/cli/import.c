@@ -1,6 +1,7 @@
 /* moeperf import: others' loads as a trace, others' recordings of a program as a run. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
@@ -154,6 +155,11 @@ static int import_recordings(const struct mp_recording_format *format,
 static int import_loads(const struct cli_words *words, struct mp_error *error) {
     struct mp_trace_stream *stream;
     const char *path = words->word[0];
+    struct stat status;
+    const char *what = !stat(path, &status) && S_ISDIR(status.st_mode)
+                           ? "it is a folder; of recordings the files are named, as in FOLDER/*"
+                           : "its beginning is that of no recording that --help lists (--as KIND "
+                             "says what it is)";
     if (words->count > 1)
         return mp_fail(error, MP_EINVAL,
                        "%s: one file of loads makes a trace; several are for recordings, and %s is "
@@ -162,17 +168,14 @@ static int import_loads(const struct cli_words *words, struct mp_error *error) {
     const struct cli_recording_flags *recording = &given.recording;
     if (given.database || recording->rules.count || recording->run.system ||
         recording->run.workload || recording->run.loads.path || recording->job)
-        return mp_fail(
-            error, MP_EINVAL,
-            "%s: its beginning is that of no recording that --help lists (--as KIND says "
-            "what it is); loads become a trace, -o OUT.mptrace, and --db, --rules, "
-            "--system, --workload, --loads and --job are for recordings",
-            path);
+        return mp_fail(error, MP_EINVAL,
+                       "%s: %s; loads become a trace, -o OUT.mptrace, and --db, --rules, --system, "
+                       "--workload, --loads and --job are for recordings",
+                       path, what);
     if (!given.output && !given.kind)
         return mp_fail(error, MP_EINVAL,
-                       "%s: its beginning is that of no recording that --help lists; if it has "
-                       "loads, -o OUT.mptrace is missing: which file to write",
-                       path);
+                       "%s: %s; if it has loads, -o OUT.mptrace is missing: which file to write",
+                       path, what);
     if (!given.output)
         return mp_fail(error, MP_EINVAL, "-o OUT.mptrace is missing: which file to write");
     const char *kind = given.kind ? given.kind : mp_format_guess(path);

@@ -24,7 +24,8 @@ struct cli_recording_flags {
 #define CLI_SUGGEST_HELP                                                                           \
     "rules file to write, which must not exist: what the ranges are\n"                             \
     "called, and a phase proposed for each.  Without it that is done\n"                            \
-    "where no range became a phase of the model"
+    "where no range became a phase of the model, or none an\n"                                     \
+    "iteration"
 #define CLI_LOADS_HELP                                                                             \
     "tokens per expert of every rank, iteration and layer, counted\n"                              \
     "by something else: a file or folder of loads (moeperf import\n"                               \

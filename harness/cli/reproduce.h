@@ -21,6 +21,9 @@ int cli_draw_inference(const struct mp_inference *inference, const struct mp_pag
 /* A number in its unit, "1.50" or "+3.0 %"; and what is published, with a mark of its certainty. */
 void cli_format_figure(enum mp_paper_unit unit, double value, char text[32]);
 void cli_format_published(const struct mp_paper_row *row, char text[80]);
+enum { CLI_MARKS = 512 };
+/* What the marks mean that rows have; "": none has one. */
+void cli_explain_marks(const struct mp_reproduced line[], int lines, char text[CLI_MARKS]);
 /* "1.50 .. 2.00 s" */
 void cli_format_interval(enum mp_paper_unit unit, struct mp_infer_interval interval, char text[80]);
 

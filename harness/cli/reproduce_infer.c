@@ -264,17 +264,16 @@ static int write_sentences(const struct mp_inference *all, char **text, struct m
 
 int cli_draw_reproduction(const struct mp_reproduction *reproduction,
                           const struct mp_page_output *output, struct mp_error *error) {
-    char title[128];
+    char title[128], marks[CLI_MARKS], about[CLI_MARKS + 256];
     MP_AUTO(memory) struct mp_interval *row = NULL;
+    cli_explain_marks(reproduction->line, reproduction->lines, marks);
+    snprintf(about, sizeof about, "%.200s\n%s", reproduction->description, marks);
     MP_TRY(MP_NEW(row, reproduction->lines + 1, error));
     for (int i = 0; i < reproduction->lines; i++)
         fill_line(&reproduction->line[i], "predicted", &row[i]);
     snprintf(title, sizeof title, "%.80s: published and predicted", reproduction->name);
-    const struct mp_intervals_page page = {.title = title,
-                                           .about = reproduction->description,
-                                           .row = row,
-                                           .rows = reproduction->lines,
-                                           .sentences = ""};
+    const struct mp_intervals_page page = {
+        .title = title, .about = about, .row = row, .rows = reproduction->lines, .sentences = ""};
     return mp_intervals_html(&page, output, error);
 }
 
@@ -285,12 +284,13 @@ int cli_draw_inference(const struct mp_inference *all, const struct mp_page_outp
     const int unknowns = all->reproduction->unknowns;
     MP_AUTO(text) char *sentences = NULL;
     MP_AUTO(memory) struct mp_interval *row = NULL;
-    char about[512], title[128];
+    char about[CLI_MARKS + 512], marks[CLI_MARKS], title[128];
+    cli_explain_marks(all->line, all->lines, marks);
     snprintf(about, sizeof about,
              "%.200s\nFitted: %d of %d inside. Held out: %d of %d inside. %d sets, %lld "
-             "predictions, none measured.",
+             "predictions, none measured.\n%s",
              all->reproduction->description, fitted.inside, fitted.all, held_out.inside,
-             held_out.all, all->sets, (long long)all->predictions);
+             held_out.all, all->sets, (long long)all->predictions, marks);
     snprintf(title, sizeof title, "%.80s: which assumptions explain it", all->reproduction->name);
     MP_TRY(MP_NEW(row, all->lines + unknowns, error));
     MP_TRY(write_sentences(all, &sentences, error));

@@ -137,13 +137,27 @@ static void explain_rows(const struct mp_reproduction *all) {
     }
 }
 
-static void explain_marks(const struct mp_reproduction *all) {
-    int inside = 0, missing = 0;
+void cli_explain_marks(const struct mp_reproduced line[], int lines, char text[CLI_MARKS]) {
     bool marks[MP_PAPER_CERTAINTIES] = {false}, out_of_memory = false;
+    for (int i = 0; i < lines; i++) {
+        marks[line[i].row->published.certainty] = true;
+        out_of_memory = out_of_memory || line[i].out_of_memory;
+    }
+    *text = '\0';
+    for (int i = 1; i < MP_PAPER_CERTAINTIES; i++)
+        if (marks[i])
+            mp_text_add(text, CLI_MARKS, "; ", "(%s): %s, not stated in the paper",
+                        certainty_mark[i], mp_paper_certainty_name((enum mp_paper_certainty)i));
+    if (out_of_memory)
+        mp_text_add(text, CLI_MARKS, "; ",
+                    "*: by prediction one of the jobs does not fit into memory");
+}
+
+static void explain_counts(const struct mp_reproduction *all) {
+    int inside = 0, missing = 0;
+    char marks[CLI_MARKS];
     for (int i = 0; i < all->lines; i++) {
         const struct mp_reproduced *line = &all->line[i];
-        marks[line->row->published.certainty] = true;
-        out_of_memory = out_of_memory || line->out_of_memory;
         missing += isnan(line->value);
         inside += line->is_inside;
     }
@@ -156,12 +170,9 @@ static void explain_marks(const struct mp_reproduction *all) {
     table_paragraph(stdout,
                     "Inside: within the published range; a single number is met within 10 %%, "
                     "changes and shares within 5 points.");
-    for (int i = 1; i < MP_PAPER_CERTAINTIES; i++)
-        if (marks[i])
-            table_paragraph(stdout, "(%s): %s, not stated in the paper.", certainty_mark[i],
-                            mp_paper_certainty_name((enum mp_paper_certainty)i));
-    if (out_of_memory)
-        table_paragraph(stdout, "*: by prediction one of the jobs does not fit into memory.");
+    cli_explain_marks(all->line, all->lines, marks);
+    if (*marks)
+        table_paragraph(stdout, "%s.", marks);
 }
 
 static void print_assumption(void *context, const char *text) {
@@ -272,7 +283,12 @@ static int fill_details(const struct mp_reproduction *all, struct table *table,
 static int write_tables(const struct mp_reproduction *all, const struct table *lines,
                         enum mp_report_format format, bool details, struct mp_error *error) {
     MP_AUTO(table) struct table table = {0};
-    table_write(lines, format, all->name, stdout);
+    char marks[CLI_MARKS], title[CLI_MARKS + 80];
+    cli_explain_marks(all->line, all->lines, marks);
+    if (format == MP_REPORT_CSV) /* whose title is a column */
+        *marks = '\0';
+    snprintf(title, sizeof title, "%.70s%s%s", all->name, *marks ? "; " : "", marks);
+    table_write(lines, format, title, stdout);
     if (details) {
         MP_TRY(fill_details(all, &table, error));
         putchar('\n');
@@ -348,7 +364,7 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
                     all->published->setting);
     puts("");
     table_print(lines, stdout);
-    explain_marks(all);
+    explain_counts(all);
     char name[2 * MP_REPRODUCE_LABEL];
     for (int i = 0; i < all->lines; i++) {
         mp_reproduced_name(&all->line[i], name);

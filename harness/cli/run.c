@@ -226,6 +226,7 @@ static int run_suite(const struct mp_suite *suite, struct mp_error *error) {
                                .progress = &progress,
                                .signals = cli_count_signals()};
     signal(SIGPIPE, SIG_IGN); /* a closed pager must not end a suite */
+    signal(SIGXFSZ, SIG_IGN); /* and a file at its size limit is like a full disk */
     /* A mistyped program makes no database. */
     MP_TRY(mp_runner_check(&runner, error));
     MP_TRY(cli_create_database(given.database, &store, error));

@@ -203,7 +203,9 @@ static void print_options(const json_t *object, const char *heading) {
 static void print_entry(const json_t *object) {
     static const char *const members[] = {"source", "models", "use"};
     const bool is_system = json_object_get(object, "capabilities");
-    printf("%s: %s\n", text_of(object, "name"), text_of(object, "title"));
+    char heading[512];
+    snprintf(heading, sizeof heading, "%s: %s", text_of(object, "name"), text_of(object, "title"));
+    table_filled(stdout, INDENT, INDENT, heading);
     for (size_t i = 0; i < MP_LENGTH(members); i++) {
         const char *text = text_of(object, members[i]);
         if (!text || !*text)
@@ -461,6 +463,7 @@ static void print_cluster(const json_t *object) {
     const char *part = "";
     print_member("", object, "name");
     print_member(": ", object, "title");
+    print_member("\nfile: ", object, "path");
     print_member("\n\ndevice ", object, "device");
     putchar('\n');
     json_array_foreach(json_object_get(object, "quantities"), i, row) {
@@ -496,13 +499,23 @@ static const struct {
     const char *name, *title;
     const struct mp_option *table;
 } tables[] = {
-    {"job", "what a job of a suite, or a job file, may say", mp_job_options},
+    {"job",
+     "what a job of a suite, or a job file, may say; beside these options: {...} of its system and "
+     "gate-options: {...} of its gate (moeperf show fssdp, moeperf show gshard); in a suite also "
+     "text: default, and executor: predicted with what moeperf show predict says",
+     mp_job_options},
     {"predict",
      "what predict: of a predicted job may say (--set predict.KEY=VALUE); beside a job's options "
      "it has executor: predicted, cluster, change (nodes=2), loads and fit",
      mp_predict_options_table},
-    {"suite", "what a suite may say", mp_suite_options},
-    {"cluster", "what a cluster's file may say", mp_cluster_rows},
+    {"suite",
+     "what a suite may say; moeperf show quickstart > mine.yaml makes one to begin with, which "
+     "moeperf run mine.yaml runs",
+     mp_suite_options},
+    {"cluster",
+     "what a cluster's file may say, each number as {value: 8, source: \"whose\"} or {value: 8, "
+     "assumed: \"why\"}; moeperf show h100 says which file to begin with",
+     mp_cluster_rows},
     {"paper", "what a paper's file, for moeperf reproduce, may say", mp_reproduction_rows}};
 
 json_t *cli_catalog(const struct mp_systems *systems) {

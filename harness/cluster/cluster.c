@@ -206,8 +206,10 @@ int mp_cluster_product_seconds(const struct mp_cluster *cluster, enum mp_precisi
                                double *seconds, struct mp_error *error) {
     const struct mp_quantity *peak = &cluster->peak[precision];
     if (!peak->origin)
-        return mp_fail(error, MP_EINVAL, "%s:%d: peak: gives none for %s", cluster->file,
-                       cluster->peak_line, mp_cluster_peak_rows[precision].name);
+        return mp_fail(
+            error, MP_EINVAL,
+            "%s:%d: peak: gives none for %s; give it, or take another (predict.precision)",
+            cluster->file, cluster->peak_line, mp_cluster_peak_rows[precision].name);
     *seconds = 0;
     if (rows <= 0 || inner <= 0 || columns <= 0)
         return MP_OK;

@@ -75,9 +75,11 @@ const struct mp_option mp_cluster_level_rows[] = {
     NUMBER("bandwidth", OF_LEVEL(bandwidth), "B/s", NULL, 1e6, 1e15, "of a port in each direction"),
     NUMBER("latency", OF_LEVEL(latency), "s", NULL, 0, 1, "of a message of no bytes"),
     {"ports", MP_OPTION_FORM, OF_LEVEL(ports), "", "", 1, 4096, &mp_cluster_whole,
-     "that join a group of the nearer level; not of self"},
+     "that join a group of the nearer level; must be given, but of self, which has none"},
     {"sharing", MP_OPTION_FORM, OF_LEVEL(sharing), "", "", 0, 0, &mp_cluster_sharing,
-     "of its ports: a rank its own part of them, or all together; not of self"},
+     "of its ports: fixed, a rank has its own part of them; pooled, all have all; must be given, "
+     "but "
+     "of self, which has none"},
     NUMBER("rank-bandwidth", OF_LEVEL(rank_bandwidth), "B/s", "", 1e6, 1e15,
            "the most that one rank gets of ports that it shares"),
     NUMBER("message-cost", OF_LEVEL(message_cost), "s", "", 0, 1,

@@ -192,8 +192,11 @@ static int check_keys(const struct mp_cluster *cluster, struct mp_cluster_level 
                        cluster->file, level->line);
     return is_self || has_ports
                ? MP_OK
-               : mp_fail(error, MP_EINVAL, "%s:%d: level %.80s: %s is not given", cluster->file,
-                         level->line, level->name, level->ports.origin ? "sharing" : "ports");
+               : mp_fail(error, MP_EINVAL, "%s:%d: level %.80s: %s is not given, as in %s",
+                         cluster->file, level->line, level->name,
+                         level->ports.origin ? "sharing" : "ports",
+                         level->ports.origin ? "{value: fixed, assumed: \"why\"}"
+                                             : "{value: 1, assumed: \"why\"}");
 }
 
 /* Each level's groups are whole groups of the nearer one, and nodes are whole groups. */

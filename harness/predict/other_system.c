@@ -54,7 +54,8 @@ static int read_job(struct mp_other_system *other, struct mp_error *error) {
     snprintf(name, sizeof name, "job of run %lld", (long long)run->run_id);
     if (!*run->job_text)
         return mp_fail(error, MP_ENOTFOUND,
-                       "run %lld of %s has no job file, so no sizes to plan by",
+                       "run %lld of %s has no job file, so no sizes to plan by: moeperf record and "
+                       "import take one, --job FILE (moeperf show job)",
                        (long long)run->run_id, mp_store_path(other->store));
     MP_TRY(mp_predict_job_create(&other->job, error));
     MP_TRY(mp_yaml_parse(name, run->job_text, strlen(run->job_text), &document, error));

@@ -208,7 +208,8 @@ static void say_totals(const struct record_process processes[], int count, FILE 
         worst = share > worst ? share : worst;
         pair_ns = one->pair_ns > pair_ns ? one->pair_ns : pair_ns;
     }
-    fprintf(stream, "%lld ranges, %lld became spans", (long long)sum.ranges, (long long)sum.spans);
+    fprintf(stream, "%lld range%s, %lld became spans", (long long)sum.ranges,
+            sum.ranges == 1 ? "" : "s", (long long)sum.spans);
     if (sum.enclosed > 0)
         fprintf(stream, ", %lld lie in one", (long long)sum.enclosed);
     fputs("\n", stream);
@@ -239,8 +240,9 @@ static void say_hint(const struct record_process processes[], int count, const c
         if (!name)
             continue;
         mp_clean_text(text, sizeof text, name);
-        fprintf(stream, "no rule matches \"%s\" (%lld times), the most frequent of such ranges%s\n",
-                text, (long long)times, advice);
+        fprintf(stream,
+                "no rule matches \"%s\" (%lld time%s), the most frequent of such ranges%s\n", text,
+                (long long)times, times == 1 ? "" : "s", advice);
         return;
     }
 }
@@ -263,14 +265,16 @@ static int suggest(const struct mp_record_run *run, const struct record_processe
                    struct mp_suggestion **suggestion, struct mp_error *error) {
     MP_AUTO(arena) struct mp_arena memory = {0};
     const char **paths = mp_arena_take(&memory, (size_t)processes->count, sizeof *paths);
-    int64_t spans = 0, of_model = 0;
+    int64_t spans = 0, of_model = 0, iterations = 0;
     MP_TRY(mp_arena_check(&memory, error));
     for (int i = 0; i < processes->count; i++) {
         paths[i] = processes->item[i].path;
         spans += processes->item[i].totals->spans;
         of_model += processes->item[i].totals->of_model;
+        iterations += processes->item[i].totals->iterations;
     }
-    if (run->suggested && !processes->without_ranges && (of_model == 0 || run->suggest))
+    if (run->suggested && !processes->without_ranges &&
+        (of_model == 0 || iterations == 0 || run->suggest))
         MP_TRY(mp_suggestion_create(paths, processes->count, run->rules, suggestion, error));
     if (*suggestion && !run->suggest && spans > 0 && mp_suggestion_guesses(*suggestion) == 0) {
         mp_suggestion_destroy(*suggestion);

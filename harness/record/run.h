@@ -36,7 +36,8 @@ struct mp_record_run {
  * so that no range is lost and no rank is empty.  Where no process has made a range, those in which
  * collectors of GPU work were are the run's, without spans.  Hosts' clocks are put beside one
  * another by what they did together (processes.h), else by their wall clocks.  Where no range
- * became a phase of the model, rules are proposed (suggest.h) and the spools stay.  Else they are
+ * became a phase of the model, or none an iteration, rules are proposed (suggest.h) and the spools
+ * stay.  Else they are
  * removed, and the findings are said on `stream`: what was recorded, what rules did with it, which
  * clock, what it cost, and of each rank why something of it is missing.  Errors: those of
  * mp_store_ingest, MP_ENOTFOUND (no process has annotated anything or had a collector of GPU work:

@@ -252,9 +252,11 @@ void mp_suggestion_destroy(struct mp_suggestion *suggestion) {
 
 int mp_suggestion_guesses(const struct mp_suggestion *suggestion) {
     int guesses = 0;
-    for (int i = 0; i < suggestion->count; i++)
-        guesses += is_guess(&suggestion->proposal[i]) &&
-                   mp_mapping_of_model(suggestion->proposal[i].phase);
+    for (int i = 0; i < suggestion->count; i++) {
+        const struct proposal *proposal = &suggestion->proposal[i];
+        guesses += is_guess(proposal) &&
+                   (proposal->phase == MP_PHASE_ITERATION || mp_mapping_of_model(proposal->phase));
+    }
     return guesses;
 }
 
@@ -372,8 +374,9 @@ static void write_facts(const struct writing *writing, const struct proposal *pr
                                       [MEETS] = "it ends on all processes together"};
     char name[NAME_BYTES];
     const struct mp_name_use *use = proposal->use;
-    fprintf(writing->stream, "%" PRId64 " ranges, %.3f s, %d of %d processes", use->count,
-            use->seconds, use->processes, writing->suggestion->processes);
+    fprintf(writing->stream, "%" PRId64 " range%s, %.3f s, %d of %d processes", use->count,
+            use->count == 1 ? "" : "s", use->seconds, use->processes,
+            writing->suggestion->processes);
     if (writing->suggestion->processes > 1 && use->least == use->most)
         fprintf(writing->stream, ", %" PRId64 " on each", use->most);
     if (use->field[MP_NAME_BYTES])

@@ -73,7 +73,8 @@ int mp_suggestion_create(const char *const paths[], int count, const struct mp_r
 void mp_suggestion_destroy(struct mp_suggestion *suggestion); /* accepts NULL */
 MP_END(suggestion, struct mp_suggestion *, mp_suggestion_destroy(*it))
 
-/* How many names have a phase of the model (attention, gate, dispatch, ...) by a guess only. */
+/* How many names are an iteration or a phase of the model (attention, gate, dispatch, ...) by a
+ * guess only. */
 int mp_suggestion_guesses(const struct mp_suggestion *suggestion);
 
 /* The most frequent names with what they are taken for, proposals first, a few lines of each. */

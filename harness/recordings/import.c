@@ -6,9 +6,9 @@
 
 static void say_summary(const struct mp_recordings *recordings,
                         const struct mp_recording_summary *summary, FILE *stream) {
-    fprintf(stream, "moeperf import: %d file%s (%s): %lld ranges", recordings->paths,
-            recordings->paths == 1 ? "" : "s", recordings->format->name,
-            (long long)summary->ranges);
+    fprintf(stream, "moeperf import: %d file%s (%s): %lld range%s", recordings->paths,
+            recordings->paths == 1 ? "" : "s", recordings->format->name, (long long)summary->ranges,
+            summary->ranges == 1 ? "" : "s");
     if (summary->activities > 0)
         fprintf(stream, ", %lld calls and GPU activities", (long long)summary->activities);
     if (summary->collectives > 0)
@@ -63,8 +63,9 @@ static int import(const struct mp_recordings *recordings, const char *folder,
             recordings->format->read(recordings->path[i], recordings->run.rules, recording, error));
     MP_TRY(mp_recording_finish(recording, &summary, error));
     if (summary.ranges == 0)
-        return mp_fail(error, MP_EFORMAT, "%s: no range of any thread is in it%s",
-                       recordings->path[0], recordings->paths > 1 ? ", nor in the others" : "");
+        return mp_fail(error, MP_EFORMAT, "%s: no range of any thread is in it%s%s%s",
+                       recordings->path[0], recordings->paths > 1 ? ", nor in the others" : "",
+                       summary.cut ? "; " : "", summary.cut ? summary.cut : "");
     say_summary(recordings, &summary, stream);
     say_clocks(summary.processes, &summary.clocks, stream);
     return add_run(recordings, folder, opened, stream, error);

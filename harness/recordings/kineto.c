@@ -420,8 +420,9 @@ static int write_gloo(const struct kineto_model *model, struct mp_recording_proc
 /* ---- whose it is ---- */
 
 /* A number of the file's name between two of '_', '-', '.' and its ends, the first; -1: none.
- * `word` stands before it, and what joins words may between them. */
-static int number_after(const char *name, const char *word) {
+ * `word` stands before it, and what joins words may between them.  `process` is none, which torch's
+ * handler for TensorBoard names a file by. */
+static int number_after(const char *name, const char *word, long process) {
     const size_t length = strlen(word);
     for (const char *at = name; *at; at++) {
         const char *digits = at + length;
@@ -435,7 +436,8 @@ static int number_after(const char *name, const char *word) {
         if (!isdigit((unsigned char)*digits))
             continue;
         const long value = strtol(digits, &end, 10);
-        if ((*end == '\0' || strchr("_-.", *end)) && value >= 0 && value < UINT16_MAX)
+        if ((*end == '\0' || strchr("_-.", *end)) && value >= 0 && value < UINT16_MAX &&
+            value != process)
             return (int)value;
     }
     return -1;
@@ -446,8 +448,9 @@ static int rank_of(const struct kineto_model *model) {
     name = name ? name + 1 : model->path;
     if (model->header.rank >= 0)
         return model->header.rank;
-    const int rank = number_after(name, "rank");
-    return rank >= 0 ? rank : number_after(name, "");
+    const long process = model->threads ? (long)model->thread[0].process : -1;
+    const int rank = number_after(name, "rank", process);
+    return rank >= 0 ? rank : number_after(name, "", process);
 }
 
 static int check(struct kineto_model *model, struct mp_error *error) {

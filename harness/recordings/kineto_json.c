@@ -380,6 +380,10 @@ static int parse(struct mp_input *input, yajl_handle parser, struct reading *rea
     yajl_status status = yajl_status_ok;
     while (status == yajl_status_ok && got == sizeof chunk) {
         mp_input_read(input, chunk, sizeof chunk, &got, &damage);
+        /* A blank like others between values; torch puts lines of programs into names as they are.
+         */
+        for (size_t i = 0; i < got; i++)
+            chunk[i] = chunk[i] < ' ' ? ' ' : chunk[i];
         status = yajl_parse(parser, chunk, got);
         if (status == yajl_status_error) {
             /* yajl's sentence ends in a line break. */
@@ -397,9 +401,8 @@ static int parse(struct mp_input *input, yajl_handle parser, struct reading *rea
     if (damage.code && damage.code != MP_EFORMAT)
         return mp_fail(error, damage.code, "%s", damage.text);
     if (status == yajl_status_ok && (yajl_complete_parse(parser) != yajl_status_ok || !read))
-        snprintf(header->damage, sizeof header->damage,
-                 "where it is %scut off, after %lld bytes of its text",
-                 damage.code ? "damaged or " : "", (long long)read);
+        snprintf(header->damage, sizeof header->damage, "where it %s, after %lld bytes of its text",
+                 damage.code ? "can't be unpacked" : "is cut off", (long long)read);
     return MP_OK;
 }
 

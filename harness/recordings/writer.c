@@ -504,6 +504,7 @@ int mp_recording_finish(struct mp_recording *recording, struct mp_recording_summ
     for (int p = 0; p < recording->processes; p++) {
         struct mp_recording_process *process = recording->process[p];
         summary->ranges += process->ranges;
+        summary->cut = process->cut[0] ? process->cut : summary->cut;
         summary->activities += process->activities;
         summary->collectives += (int64_t)process->collectives;
         fill_clocks(process, &clock[p], recording->process[0]);

@@ -119,6 +119,7 @@ void mp_recording_note(struct mp_recording_process *process, const char *sentenc
 struct mp_recording_summary {
     int processes;
     int64_t ranges, activities, collectives;
+    const char *cut; /* what mp_recording_cut says of a process, the recording's; NULL: of none */
     struct meeting_summary clocks; /* of the processes */
 };
 

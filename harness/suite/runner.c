@@ -311,7 +311,8 @@ static void say_end(const struct turn *turn, const struct mp_launch_result *resu
     if (!is_predicted(turn))
         snprintf(loss, sizeof loss, ", loss %.4f", progress->loss);
     if (is_complete)
-        snprintf(what, sizeof what, "%lld iterations%s in %.1f s%s", (long long)progress->iteration,
+        snprintf(what, sizeof what, "%lld iteration%s%s in %.1f s%s",
+                 (long long)progress->iteration, progress->iteration == 1 ? "" : "s",
                  is_predicted(turn) ? " predicted" : "", result->seconds, loss);
     else
         snprintf(what, sizeof what, "%s: %s%s%s%s", mp_launch_end_name(result->end), result->reason,
@@ -336,10 +337,21 @@ static void leave(const struct turn *turn, const struct mp_launch_result *result
                     access(turn->note, F_OK) || !command ? "" : command);
 }
 
+/* A program that trained nothing, as one that hides how another ended, is no success.  Recordings
+ * on other hosts' disks are not here yet. */
+static void check_recorded(const struct turn *turn, struct mp_launch_result *result) {
+    char path[MP_PATH_SIZE + 32];
+    snprintf(path, sizeof path, "%s/rank-0000.spool", turn->spools);
+    if (result->end == MP_LAUNCH_COMPLETE && turn->file->job.record && !turn->runner->hosts &&
+        access(path, F_OK))
+        end_with(result, MP_LAUNCH_FAILED, "it ended well, and rank 0 has recorded nothing");
+}
+
 /* The job is over: says so, keeps and counts it, and frees what it had. */
-static void settle(struct turn *turn, const struct mp_launch_result *result,
+static void settle(struct turn *turn, struct mp_launch_result *result,
                    struct mp_runner_result *total) {
     struct mp_error error = {0};
+    check_recorded(turn, result);
     say_end(turn, result);
     if (ingest(turn, result, &error)) {
         total->lost++;

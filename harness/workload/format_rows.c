@@ -113,10 +113,14 @@ static int add_files(struct mp_rows *rows, const char *path, struct mp_error *er
         free(entry[i]);
     }
     free(entry);
-    if (!code && (count == 0 || count > FILES_LIMIT))
-        code = mp_fail(error, count ? MP_ELIMIT : MP_ENOTFOUND,
-                       "%s: %d files %s in this folder; 1 to %d are right", path, count,
-                       rows->reader->files, FILES_LIMIT);
+    if (!code && count == 0)
+        code = mp_fail(error, MP_ENOTFOUND,
+                       "%s: no file of this folder is called %s, as files of loads are; moeperf "
+                       "import --help lists them",
+                       path, rows->reader->files);
+    if (!code && count > FILES_LIMIT)
+        code = mp_fail(error, MP_ELIMIT, "%s: %d files %s in this folder; at most %d are right",
+                       path, count, rows->reader->files, FILES_LIMIT);
     return code;
 }
 

@@ -164,9 +164,10 @@ const char *mp_trace_shape_describe(const struct mp_trace_shape *shape, char *te
     if (shape->top_k > 0)
         snprintf(chosen, sizeof chosen, "%d", shape->top_k);
     snprintf(text, size,
-             "%d rank%s, %d layer%s, %d experts, %d micro-batch%s and %s expert%s per token",
+             "%d rank%s, %d layer%s, %d expert%s, %d micro-batch%s and %s expert%s per token",
              shape->ranks, shape->ranks == 1 ? "" : "s", shape->layers,
-             shape->layers == 1 ? "" : "s", shape->experts, shape->micro_batches,
-             shape->micro_batches == 1 ? "" : "es", chosen, shape->top_k == 1 ? "" : "s");
+             shape->layers == 1 ? "" : "s", shape->experts, shape->experts == 1 ? "" : "s",
+             shape->micro_batches, shape->micro_batches == 1 ? "" : "es", chosen,
+             shape->top_k == 1 ? "" : "s");
     return text;
 }

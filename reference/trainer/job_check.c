@@ -293,6 +293,10 @@ static int check_routing(const struct mp_job *job, struct mp_error *error) {
                        "routing: gate %s takes one expert of each prototype, and replayed loads "
                        "don't say which experts go together; take routing gate, or gate softmax",
                        mp_job_gate_kind(job)->name);
+    if (job->routing == MP_ROUTING_GATE && (*job->trace || *job->load))
+        return mp_fail(error, MP_EINVAL,
+                       "%s: given, but routing is gate, which does not read it; take routing %s",
+                       *job->trace ? "trace" : "load", *job->trace ? "trace" : "load");
     if (job->routing == MP_ROUTING_TRACE && !*job->trace && !*job->trace_loads)
         return mp_fail(error, MP_EINVAL, "trace: not given, but routing is trace");
     if (job->routing == MP_ROUTING_SKEWED)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "reference/base/arena.h"
 #include "reference/base/median.h"
@@ -229,6 +230,17 @@ static const char *lacks(const json_t *row) {
     return json_is_object(json_object_get(row, "counts")) ? NULL : "counts";
 }
 
+/* What a run of a line can't have: a time that is none, a day without a date; NULL: nothing. */
+static const char *wrong_in(const json_t *row) {
+    const json_t *ms = json_object_get(row, "ms");
+    struct tm day = {0};
+    if (json_is_number(ms) && !(json_number_value(ms) > 0 && json_number_value(ms) < 1e12))
+        return "\"ms\": should be milliseconds, above 0 and below 1e12";
+    if (!strptime(text_of(row, "started_at"), "%Y-%m-%dT%H:%M:%S", &day))
+        return "\"started_at\": should be a date, as 2026-11-02T03:00:00Z";
+    return NULL;
+}
+
 int mp_history_add_lines(struct mp_history *history, const char *path, struct mp_error *error) {
     FILE *file = fopen(path, "r");
     char *line = NULL;
@@ -240,6 +252,7 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
         json_error_t at;
         MP_AUTO(json) json_t *row = json_loads(line, 0, &at);
         const char *missing = row ? lacks(row) : NULL;
+        const char *wrong = row && !missing ? wrong_in(row) : NULL;
         if (!row)
             code = mp_fail(error, MP_EFORMAT,
                            "%s:%d: %s; a line is a run, and one that is not whole, of an --append "
@@ -249,6 +262,8 @@ int mp_history_add_lines(struct mp_history *history, const char *path, struct mp
             code =
                 mp_fail(error, MP_EFORMAT, "%s:%d: no \"%s\": is it of moeperf history --append?",
                         path, number, missing);
+        else if (wrong)
+            code = mp_fail(error, MP_EFORMAT, "%s:%d: %s", path, number, wrong);
         else
             code = add_row(history, json_incref(row), error);
     }

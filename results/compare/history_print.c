@@ -24,7 +24,10 @@ static void print_sparkline(const struct mp_history_series *series, bool is_flat
         const double share = most > least ? (series->point[i].value - least) / (most - least) : 0;
         fputs(heights[(int)lround(7 * share)], out);
     }
-    fprintf(out, "  %.4g .. %.4g ms%s\n", least, most, is_flat ? ", no change found" : "");
+    fprintf(out, "  %.4g", least);
+    if (most > least)
+        fprintf(out, " .. %.4g", most);
+    fprintf(out, " ms%s\n", is_flat ? ", no change found" : "");
 }
 
 /* "3f2a9c1d04ab, 2026-11-02". */
@@ -88,9 +91,11 @@ static void print_job(const struct mp_history_series series[], int count, FILE *
     fprintf(out, "%s, %s, %d rank%s, %s: ", mp_clean_text(suite, sizeof suite, series->suite),
             mp_clean_text(job, sizeof job, series->job), series->ranks,
             series->ranks == 1 ? "" : "s", mp_clean_text(machine, sizeof machine, series->machine));
-    fprintf(out, "%d revision%s, %.*s to %.*s", series->points, series->points == 1 ? "" : "s",
-            MP_HISTORY_DAY, series->point[0].started_at, MP_HISTORY_DAY,
-            series->point[series->points - 1].started_at);
+    const char *last = series->point[series->points - 1].started_at;
+    fprintf(out, "%d revision%s, %.*s", series->points, series->points == 1 ? "" : "s",
+            MP_HISTORY_DAY, series->point[0].started_at);
+    if (strncmp(series->point[0].started_at, last, MP_HISTORY_DAY) != 0)
+        fprintf(out, " to %.*s", MP_HISTORY_DAY, last);
     fprintf(out, "\n");
     if (!series->exact)
         print_sparkline(series, changes == 0, out);

@@ -180,10 +180,10 @@ static const struct table_column columns[] = {
     {"system", TABLE_LEFT, NULL, "system", .at = ROW(label)},
     {"waits ms\nper rank", TABLE_MS, NULL, "waiting_ms", ROW(waiting), .decimals = 2},
     {"most\nfor", TABLE_RIGHT, NULL, "most_for", .at = ROW(most_for)},
-    {"of it", TABLE_MS, "ms", "of_it_ms", ROW(of_it), .decimals = 2},
+    {"of it", TABLE_MS, "ms", "of_it_ms", ROW(of_it), 2, .optional = 1},
     {"why", TABLE_LEFT, NULL, "cause", .at = ROW(cause)},
     {"where", TABLE_ARRAY, NULL, "where", .at = ROW(where)},
-    {"tokens\nx mean", TABLE_NUMBER, NULL, "tokens_over_mean", ROW(tokens), .decimals = 2},
+    {"tokens\nx mean", TABLE_NUMBER, NULL, "tokens_over_mean", ROW(tokens), 2, .optional = 2},
     {"would\nsave", TABLE_MS, "ms", "would_save_ms", ROW(saved), .decimals = 2},
 };
 

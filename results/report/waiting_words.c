@@ -264,7 +264,7 @@ static void advise_routing(struct words *words, char command[COMMAND_TEXT]) {
         return;
     }
     say(words, "; which can't be predicted for this run, whose job and loads were not "
-               "recorded (moeperf record --job, --loads).");
+               "recorded (--job, --loads of record and import).");
     if (!context->can_replay)
         return;
     say(words, " What even tokens would be worth, says:");

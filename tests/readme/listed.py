@@ -62,8 +62,7 @@ LISTED = {
             more=f"{FEW} --set target-loss=6 --set target-window=2 --set iterations=4"),
         "ci/quickstart --text PATH": Listed(first="cp -r out/text/corpus PATH", more=FEW),
         "moeperf run quickstart --set device=cuda --set precision=bf16": Listed(GPU),
-        "moeperf run COPY.yaml": Listed(
-            first="cp harness/suites/ci.yaml COPY.yaml", more=FEW),
+        "moeperf run mine.yaml": Listed(more=FEW),
         "moeperf run predicted": Listed(more="--set iterations=2 --set layers=2 --quiet"),
         "moeperf run quickstart --set iterations=200 --set options.memory=2": Listed(more=FEW),
         "moeperf calibrate -o here.yaml --ranks 2": Listed(more="--quick --quiet"),

@@ -182,7 +182,7 @@
     }
   }
 
-  /* ---- for papers: every choice of every figure, in the order of the page ---- */
+  /* ---- for papers: every choice of every figure that is not aside, in the order of the page ---- */
 
   const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 48);
   const sheets = [...document.querySelectorAll(".chart")].flatMap((element, number) => {
@@ -241,10 +241,11 @@
   }
 
   /* What `--figures` writes and prints. */
+  const printed = sheets.filter(({ figure }) => !figure.aside);
   window.sheets = {
-    list: () => sheets.map(({ name, title }) => ({ name, title })),
+    list: () => printed.map(({ name, title }) => ({ name, title })),
     show: async (number, inches) => {
-      const drawn = await svgForPaper(sheets[number], inches);
+      const drawn = await svgForPaper(printed[number], inches);
       document.body.innerHTML = drawn.svg;
       return drawn;
     },

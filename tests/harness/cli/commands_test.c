@@ -159,9 +159,12 @@ TEST(lists_and_things_are_json_too) {
     assert_json("moeperf list devices --json", 0, "0/name", "cpu");
     assert_says("moeperf show rules", 0, "A rules file says ", FITS);
     assert_says("moeperf show megatron-lm", 0, "\ndescription: Megatron-LM");
-    assert_says("moeperf show job", 0, "ranks-per-node: default all ranks; a number 1 .. 4096");
+    assert_says("moeperf show job", 0, FITS,
+                "ranks-per-node: default all ranks; a number 1 .. 4096",
+                "gate-options: {...} of its gate", "text: default");
     assert_says("moeperf show suite", 0, "timeout: default 3600 s");
-    assert_says("moeperf show cluster", 0,
+    assert_says("moeperf show h100", 0, "\nfile: /", "/h100.yaml\n");
+    assert_says("moeperf show cluster", 0, FITS, "number as {value: 8, source:",
                 "\n    memory: must be given; a number 1000000 .. 1e+15 B\n");
     assert_says("moeperf show paper", 0,
                 "\n    warm-up: default 0 iterations; a number 0 .. 1000000");
@@ -356,6 +359,12 @@ TEST(what_a_database_has_no_room_for_is_added_later) {
                   "4");
 }
 
+/* A limit of a file's size is as a full disk, and no signal ends moeperf. */
+TEST(a_database_at_its_size_limit_is_said) {
+    assert_says("ulimit -f 64; moeperf run pair.yaml --db limited.db" TINY, 2,
+                "limited.db: cannot");
+}
+
 /* What one job needs more than there is room for is no failure of the job. */
 TEST(a_job_that_was_not_added_is_counted_as_it_ended) {
     execute("full.db", "CREATE TRIGGER full BEFORE INSERT ON run WHEN NEW.job = 'fssdp' BEGIN "
@@ -403,7 +412,8 @@ TEST(what_keeps_nothing_is_refused) {
         assert_says(formatted("moeperf run pair.yaml --db '%s'" TINY, names[i]), 2, says);
         assert_says(formatted("moeperf record -o '%s' --from .", names[i]), 2, says);
     }
-    assert_int_equal(count_entries(".", "memory"), 0);
+    assert_says("moeperf run pair.yaml --db folder/" TINY, 2, "is a folder; a database is a file");
+    assert_int_equal(count_entries(".", "memory") + count_entries(".", "folder"), 0);
 }
 
 static int enter(void **state) {

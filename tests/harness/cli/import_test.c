@@ -251,6 +251,11 @@ TEST(a_cut_trace_keeps_what_is_before) {
     /* Which of gloo's operations its are nobody knows: some of another thread may be missing. */
     assert_run("SELECT (count(*) > 0) || ' ' || count(wait_ms) FROM v_collective WHERE rank = 1",
                "1 0");
+    start_anew();
+    kineto_write(&job, ".gz");
+    assert_runs("truncate -s 3000 rank1.json.gz");
+    assert_says("moeperf import rank*.json.gz --db run.db", 0,
+                "rank1.json.gz is damaged where it can't be unpacked, after");
     job.named_hosts = false; /* by collectives that may be others, clocks are not compared */
     start_anew();
     kineto_write(&job, "");
@@ -268,6 +273,11 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file("cut.json", "{\"schemaVersion\": 1, \"traceEv");
     write_file("nobody.json", "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": "
                               "\"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
+    write_file(
+        "rank0_inf.json", /* once, of a copy that took no time */
+        "{\"traceEvents\": [\n{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"pid\": 1, "
+        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"dur\": inf}]}");
+    assert_int_equal(mkdir("folder", 0700), 0);
     write_file("empty", "");
     write_file("torn.gz", "\x1f\x8b\x08 and so on");
     write_file("deep.csv", "rank,phase,start,end,layer\n0,expert,0,1,32768\n");
@@ -285,6 +295,10 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import", "usage: moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]; "
                            "--help tells more\n"},
         {"moeperf import words --db run.db", "words: its beginning is that of no recording"},
+        {"moeperf import rank0_inf.json --db run.db",
+         "no range of any thread is in it; rank0_inf.json is damaged near byte"},
+        {"moeperf import folder", "folder: it is a folder; of recordings the files are named"},
+        {"moeperf import folder --db run.db", "folder: it is a folder"},
         {"moeperf import empty --db run.db", "empty: is empty"},
         {"moeperf import torn.gz --db run.db", "torn.gz: damaged gzip"},
         {"moeperf import deep.csv --db run.db", "deep.csv:2: layer '32768'; 0 to 32767 are right"},
@@ -312,6 +326,26 @@ static void write_table(const char *path, const char *header, double unit_us) {
                     (start + work) * unit_us, (start + 10000) * unit_us, step, 8 + step);
         }
     fclose(file);
+}
+
+/* Ready-made rules know the phases, and of no range that it is an iteration. */
+TEST(phases_without_iterations_have_some_proposed) {
+    start_anew();
+    FILE *file = fopen("named.csv", "w");
+    assert_non_null(file);
+    fputs("rank,name,start_ms,end_ms\n", file);
+    for (int i = 0; i < 12; i++)
+        fprintf(file, "%d,step %d,%d,%d\n%d,layer 0 expert,%d,%d\n", i % 2, i / 2, 20 * i,
+                20 * i + 39, i % 2, 20 * i, 20 * i + 38);
+    fclose(file);
+    assert_says("moeperf import named.csv --db run.db", 0, "12 became spans",
+                "iteration  step {iteration}\n",
+                "moeperf import --db run.db named.csv --rules run.db.rules.yaml");
+    write_file("single.csv", "rank,phase,start,end\n0,expert,0,1\n");
+    assert_says("moeperf import single.csv --db run.db", 0, "(spans): 1 range\n",
+                "1 process, 1 range, 1 became");
+    assert_says("moeperf import --db run.db named.csv --rules run.db.rules.yaml", 0,
+                "24 became spans", LACKS("what the ranges are called"));
 }
 
 TEST_TURNS(span_tables_have_phases, 3, unit) {

@@ -194,7 +194,7 @@ TEST(rules_suggest_themselves) {
     assert_says("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' -- " ANNOTATED
                 " told <script",
                 0, LACKS("moeperf record --"),
-                "no rule matches \"block 0\" (1 times), the most frequent of "
+                "no rule matches \"block 0\" (1 time), the most frequent of "
                 "such ranges; --suggest FILE.yaml proposes rules\n");
     assert_runs("! ls -d 'my run.db.spools'*");
     assert_says("moeperf record -o 'my run.db' --rules 'my run.db.rules.yaml' --suggest more.yaml "

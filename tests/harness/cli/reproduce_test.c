@@ -60,7 +60,12 @@ TEST(numbers_hang_together) {
         assert_says(
             formatted("grep -o 'published 26.33 s (d); predicted %s, [a-z]*' laer.html", shown), 0,
             shown);
+        assert_says("grep -c '^(d): derived, not stated in the paper\\|>(d): derived' laer.html", 0,
+                    "1\n");
     }
+    assert_says("moeperf reproduce laer --set layers=2 --format latex", 0,
+                "\\caption{laer; (d): derived, ");
+    assert_says("moeperf reproduce laer --set layers=2 --format csv", 0, LACKS("(d): derived"));
 }
 
 /* Each job's share of the bound, in words as for programs; none of one that changes its gate. */

@@ -283,7 +283,8 @@ TEST(products_cost_launch_and_the_longer_of_two) {
     assert_close(product_seconds(cluster, 0, 512, 512), 0, 0);
     assert_sentence(
         mp_cluster_product_seconds(cluster, MP_BF16, MP_FORWARD, 1, 1, 1, &seconds, &error),
-        MP_EINVAL, "c.yaml:7: peak: gives none for bf16");
+        MP_EINVAL,
+        "c.yaml:7: peak: gives none for bf16; give it, or take another (predict.precision)");
 }
 
 static const struct {
@@ -351,7 +352,7 @@ static const struct {
      "c.yaml:23: level pair: should go from near to far: self, groups that each hold several "
      "whole ones before them, node (8 ranks), cluster"},
     {"first level is not self", "  self:\n", "  alone:\n    ranks: {value: 2, source: a}\n",
-     "c.yaml:20: level alone: ports is not given"},
+     "c.yaml:20: level alone: ports is not given, as in {value: 1, assumed: \"why\"}"},
     {"level without ranks", "    ranks: {value: 2, source: the paper}\n", "",
      "c.yaml:23: level pair: ranks is not given; only self, node and cluster do without"},
     {"node with ranks", "  node:\n", "  node:\n    ranks: {value: 8, source: a}\n",

@@ -484,7 +484,10 @@ TEST(what_cannot_be_is_named) {
     AUTO(work) struct work on = work_on(one_device(""), small_job());
     const struct mp_predict_options usual = on.options;
     on.options.precision = MP_BF16;
-    refuses(&on, formatted("%s:7: peak: gives none for bf16", on.cluster->file));
+    refuses(
+        &on,
+        formatted("%s:7: peak: gives none for bf16; give it, or take another (predict.precision)",
+                  on.cluster->file));
     on.options = usual;
     on.options.micro_batches = 2;
     refuses(&on, "batch: 2 sequences can't be split over 2 ranks and 2 micro-batches");

@@ -526,7 +526,7 @@ RUNS_TEST(what_is_missing_is_named) {
     struct mp_other_answer answer;
     record(folder, &(struct kind){.per_row = PER_ROW});
     assert_fails(ask(folder, newest, &asked, &error), MP_ENOTFOUND,
-                 "has no job file, so no sizes to plan by");
+                 "has no job file, so no sizes to plan by: moeperf record and import take one");
     forget(asked);
     asked = ask_kind(folder, &(struct kind){.per_row = PER_ROW, .job = job_text});
     assert_fails(mp_other_system_ask(asked->other, &(struct mp_other_request){"fsdp", NULL, 0},

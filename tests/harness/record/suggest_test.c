@@ -68,7 +68,7 @@ RANGES_TEST(names_of_frameworks_have_their_phase) {
     for (int i = 0; i < KNOWN; i++)
         assert_phase(&ranges->rules, &known[i]);
     assert_int_equal(ranges->rules.ends, 1); /* two ready-made files have it */
-    assert_contains(ranges->text, "\"frobnicate\", domain: \"\", phase: }  # 1 ranges");
+    assert_contains(ranges->text, "\"frobnicate\", domain: \"\", phase: }  # 1 range,");
 }
 
 /* ---- structure ---- */

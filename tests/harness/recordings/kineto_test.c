@@ -114,6 +114,20 @@ TEST_EACH(microseconds_are_exact, times, time) {
     assert_int_equal(kineto_nanoseconds(time->name, strlen(time->name)), time->ns);
 }
 
+/* As torch 2.0 writes them of Python's frames. */
+TEST(names_may_have_line_breaks) {
+    static struct seen seen;
+    struct kineto_header header;
+    write_file("lines.json",
+               "{\"traceEvents\": [\n"
+               "{\"ph\": \"X\", \"cat\": \"user_annotation\", \"name\": \"x = 1\n(1):\t<module>"
+               "\", \"ts\": 1, \"dur\": 1},\n"
+               "{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"ts\": 1, \"dur\": 1}]}");
+    read_seen("lines.json", &seen, &header);
+    assert_string_equal(header.damage, "");
+    assert_numbers(header.events, 2, seen.count, 2);
+}
+
 /* What lies 70 years and more from where times count from is damage. */
 TEST(times_of_no_clock_are_left_out) {
     static struct seen seen;
@@ -153,6 +167,8 @@ static const struct {
              {"step5.Rank-7.pt.json", "rank 7,"},
              {"trace_4_.json", "rank 4,"},
              {"t.11.json", "rank 11,"},
+             {"host_4711.6.1727433600123456789.pt.trace.json", "rank 6,"},
+             {"host_4711.1727433600123456789.pt.trace.json", NULL},
              {"trace.json", NULL},
              {"x2.json", NULL},
              {"rank.json", NULL}};
@@ -161,7 +177,7 @@ static const struct {
 TEST_EACH(names_say_ranks, files, file) {
     static const char text[] =
         "{\"schemaVersion\": 1, \"traceEvents\": [{\"ph\": \"X\", \"cat\": "
-        "\"user_annotation\", \"name\": \"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}";
+        "\"user_annotation\", \"name\": \"a\", \"pid\": 4711, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}";
     const struct mp_rules rules = {0};
     const struct mp_recording_format *format = mp_recording_format_named("pytorch");
     struct mp_recording *recording;

@@ -125,14 +125,14 @@ TEST(every_end_is_recorded_and_the_next_job_runs) {
     AUTO(session) struct session session;
     begin(&session, "", "fine wrong killed silent fine2");
     run(&session);
-    assert_numbers(session.result.complete, 3, session.result.failed, 2);
+    assert_numbers(session.result.complete, 2, session.result.failed, 3);
     assert_int_equal(session.result.interrupted, 0);
     assert_rows(session.store,
                 "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
                 "fine|ep|complete|NULL|5\n"
                 "wrong|fssdp|failed|something is wrong|5\n"
                 "killed|fssdp|failed|ended by signal 9 (Killed)|5\n"
-                "silent|fssdp|complete|NULL|0\n"
+                "silent|fssdp|failed|it ended well, and rank 0 has recorded nothing|0\n"
                 "fine2|fssdp|complete|NULL|5");
 }
 
@@ -300,7 +300,7 @@ static void check_kept_later(bool is_locked) {
     mp_store_set_patience(session.store, gives_up, &asked);
     run(&session);
     assert_int_equal(asked, is_locked ? 5 : 0);
-    assert_numbers(session.result.lost, 5, session.result.complete, 3, session.result.failed, 2);
+    assert_numbers(session.result.lost, 5, session.result.complete, 2, session.result.failed, 3);
     assert_rows(session.store, "SELECT count(*) FROM run", "0");
     rewind(session.said);
     char said[4096] = "";
@@ -320,7 +320,8 @@ static void check_kept_later(bool is_locked) {
         assert_rows(session.store,
                     "SELECT job, status, reason, iterations FROM v_run ORDER BY run_id",
                     "fine|complete|NULL|5\nwrong|failed|something is wrong|5\n"
-                    "silent|complete|NULL|0\nkilled|failed|ended by signal 9 (Killed)|5\n"
+                    "silent|failed|it ended well, and rank 0 has recorded "
+                    "nothing|0\nkilled|failed|ended by signal 9 (Killed)|5\n"
                     "fine2|complete|NULL|5");
     }
 }

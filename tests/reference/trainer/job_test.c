@@ -314,6 +314,10 @@ static const struct message_case check_cases[] = {
     {"plain, experts: 4, routing: skewed, skew-experts: 5",
      "skew-experts: 5 are more than the 4 experts"},
     {"plain, routing: load", "load: not given, but routing is load"},
+    {"plain, trace: zipf",
+     "trace: given, but routing is gate, which does not read it; take routing trace"},
+    {"plain, load: [1, 1]",
+     "load: given, but routing is gate, which does not read it; take routing load"},
     {"plain, experts: 2, routing: load, load: [[1, one]]",
      "load: row 0, expert 1: \"one\" should begin with a number of routes 0 .. 4294967295, then "
      "',' or ';'"},

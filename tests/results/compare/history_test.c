@@ -166,12 +166,20 @@ RUNS_TEST(the_same_run_counts_once) {
                  "no complete run of suite tiny of job gone");
 }
 
+#define LINE(DAY, MS)                                                                              \
+    "{\"id\":\"x\",\"key\":\"k\",\"suite\":\"s\",\"job\":\"j\",\"system\":\"ep\",\"ranks\":2,"     \
+    "\"machine\":"                                                                                 \
+    "\"m\",\"revision\":\"r\",\"started_at\":\"" DAY "\",\"ms\":" MS ",\"counts\":{}}\n"
+
 RUNS_TEST(lines_that_are_none) {
     static const struct {
         const char *text, *says;
     } wrong[] = {{"{\"id\": \"x\"\n", "h.jsonl:1: "},
                  {"{\"id\": \"x\"}\n", "h.jsonl:1: no \"key\""},
-                 {"[]\n", "h.jsonl:1: no \"id\""}};
+                 {"[]\n", "h.jsonl:1: no \"id\""},
+                 {LINE("2026-01-01T00:00:00Z", "-5"), "h.jsonl:1: \"ms\": should be"},
+                 {LINE("2026-01-01T00:00:00Z", "1e300"), "h.jsonl:1: \"ms\": should be"},
+                 {LINE("yesterday", "5"), "h.jsonl:1: \"started_at\": should be a date"}};
     char path[120];
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         AUTO(history) struct mp_history history = {0};
@@ -205,8 +213,8 @@ RUNS_TEST(it_is_told_in_words) {
                         "  bytes 109 to 110 from r06, 2026-01-07 on\n"
                         "  parts the same in sum, and not in its parts, from r06, 2026-01-07 on\n"
                         "  2 of 3 exact measures changed\n"
-                        "s, ep, 2 ranks, cpu b: 1 revision, 2026-01-01 to 2026-01-01\n"
-                        "  ▁  3 .. 3 ms, no change found\n");
+                        "s, ep, 2 ranks, cpu b: 1 revision, 2026-01-01\n"
+                        "  ▁  3 ms, no change found\n");
     free(text);
     file = open_memstream(&text, &size);
     assert_works(mp_history_print_json(&history, file, &error));
@@ -234,4 +242,23 @@ RUNS_TEST(its_figures_name_what_changed) {
     const char *height = strstr(text, "height=\"");
     assert_true(strtod(height + strlen("height=\""), NULL) < 3); /* inches */
     assert_count(text, "NaN", 0);
+    snprintf(path, sizeof path, "%s/f/figures.txt", folder->path);
+    AUTO(text) char *names = file_text(path);
+    assert_count(names, "\n", 4);
+    assert_count(names, "did not change", 0);
+}
+
+/* The only label of a flat line has all of its digits. */
+RUNS_TEST(a_figure_of_one_revision_has_its_value) {
+    AUTO(history) struct mp_history history = {0};
+    char path[160], browser[MP_BROWSER_PATH];
+    need_browser(browser);
+    FILE *file = open_lines(folder, path, "w");
+    add_line(file, "a", "ep", 1, 1, .65, 100);
+    fclose(file);
+    read_lines(&history, path, NULL);
+    assert_works(mp_history_html(&history, &(struct mp_page_output){NULL, folder->path}, &error));
+    snprintf(path, sizeof path, "%s/01-ms-per-iteration.svg", folder->path);
+    AUTO(text) char *text = file_text(path);
+    assert_count(text, ">0.65</text>", 1);
 }

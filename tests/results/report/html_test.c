@@ -406,7 +406,7 @@ static void check_places(const json_t *found) {
     json_array_foreach(json_object_get(found, "charts"), i, chart) {
         const char *name = json_string_value(json_object_get(chart, "chart"));
         if (!json_is_true(json_object_get(chart, "fits")))
-            fail_msg("%s is not as wide as its place", name);
+            fail_msg("%s does not fit its place", name);
         if (json_integer_value(json_object_get(chart, "overlaps")) != 0)
             fail_msg("%s: labels of an axis lie on each other", name);
         if (json_integer_value(json_object_get(chart, "cut")) != 0)

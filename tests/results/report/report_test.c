@@ -151,8 +151,8 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
              "75 %% of the layer's routes. It matters in 100 %% of the iterations and is\n"
              "chronic; with even tokens an iteration would take 0.67 ms less (10 %%). A system\n"
              "that spreads tokens over ranks takes this away; which can't be predicted for\n"
-             "this run, whose job and loads were not recorded (moeperf record --job, --loads).\n"
-             "What even tokens would be worth, says:\n"
+             "this run, whose job and loads were not recorded (--job, --loads of record and\n"
+             "import). What even tokens would be worth, says:\n"
              "    moeperf predict --run 1 --without imbalance --db %s\n",
              folder->database);
     assert_text(mp_report_stragglers, folder->store, NULL, expected);
@@ -167,6 +167,13 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
         "max over mean                      3.000  3.000  3.000  3.000\n",
         "Expert 0 of layer 0 gets most: 75.0 % of",
         "max over mean: expert time 1.33 beside tokens 1.50.\n");
+}
+
+/* Where room is short, words stay whole and two columns go. */
+RUNS_TEST(a_long_name_leaves_words_whole) {
+    runs_add_uneven(folder, "a_system_of_a_name_of_38_characters_it");
+    assert_report(mp_report_stragglers, folder->store, NULL,
+                  "per rank   for  why      where   save ms\n", "  routing  layer      0.67\n");
 }
 
 RUNS_TEST(phases_add_up_to_the_iteration) {
