@@ -42,6 +42,15 @@ void mp_nodewise_costs(const struct mp_setting *setting, bool rematerialises,
     costs->gates = (double)of_node / costs->ranks_per_gate;
 }
 
+struct mp_nodewise_costs mp_nodewise_pooled(const struct mp_nodewise_costs *costs,
+                                            int ranks_per_node) {
+    struct mp_nodewise_costs pooled = *costs;
+    pooled.gates = 1;
+    pooled.ranks_per_gate = ranks_per_node;
+    pooled.copies_each = costs->gates - 1;
+    return pooled;
+}
+
 /* Of what a layer takes as it is: as the seconds here are rough, copies have to save a tenth. */
 static const double WORTH_COPIES = 0.9;
 
@@ -58,6 +67,7 @@ struct row {
     int32_t *order;      /* [experts] */
     const int64_t *gate; /* [experts], of experts */
     int64_t *left;       /* [gates], of the experts behind them */
+    int experts;
     int covered, before; /* before: of these, those that nobody copies */
 };
 
@@ -85,8 +95,9 @@ static double seconds_with(const struct mp_nodewise_costs *costs, double hidden,
     double at_gate = rest->fullest < 0 ? 0 : (double)rest->at_gate[rest->fullest];
     double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
     double work = (double)(rest->routes - rest->all) / nodes + (double)most;
+    double copies = covered * away + (row->experts - covered) / nodes * costs->copies_each;
     /* Some rank has one, however few there are. */
-    double products = covered > 0 ? fmax(covered * away / ranks_per_node, 1) : 0;
+    double products = copies > 0 ? fmax(copies / ranks_per_node, 1) : 0;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
            mp_nodewise_exposed((covered - row->before) * away * costs->fetch_between, hidden) +
            mp_nodewise_exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
@@ -94,15 +105,14 @@ static double seconds_with(const struct mp_nodewise_costs *costs, double hidden,
 }
 
 /* All experts' routes at their owners' gates and nodes. */
-static void count_routes(const struct mp_topology *topology, const int32_t owner[],
-                         const struct row *row, const int64_t load[], int experts,
+static void count_routes(const struct mp_nodewise_experts *all, const struct row *row,
                          struct rest *rest) {
     for (int gate = 0; gate < rest->gates; gate++)
         rest->at_gate[gate] = row->left[gate] > 0 ? 0 : NONE;
-    for (int expert = 0; expert < experts; expert++) {
-        rest->at_gate[row->gate[expert]] += load[expert];
-        rest->at_node[mp_topology_node(topology, owner[expert])] += load[expert];
-        rest->all += load[expert];
+    for (int expert = 0; expert < all->experts; expert++) {
+        rest->at_gate[row->gate[expert]] += all->load[expert];
+        rest->at_node[mp_topology_node(all->topology, all->owner[expert])] += all->load[expert];
+        rest->all += all->load[expert];
     }
     rest->routes = rest->all;
     rest->fullest = fullest_gate(rest);
@@ -131,27 +141,28 @@ static void cover_next(struct row *row, int64_t gate) {
 }
 
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, double hidden,
-                      const struct mp_topology *topology, const int32_t owner[],
-                      const int64_t load[], int experts, int before, int limit, int64_t memory[],
-                      int32_t order[]) {
+                      const struct mp_nodewise_experts *all, int before, int limit, int32_t order[],
+                      double *seconds) {
+    const struct mp_topology *topology = all->topology;
     const int each = costs->ranks_per_gate, gates = (topology->ranks - 1) / each + 1;
-    const int nodes = mp_topology_nodes(topology);
-    int64_t *gate = memory, *left = gate + experts, *at_gate = left + gates;
-    struct row row = {order, gate, left, 0, before};
+    const int nodes = mp_topology_nodes(topology), experts = all->experts;
+    int64_t *gate = all->memory, *left = gate + experts, *at_gate = left + gates;
+    struct row row = {order, gate, left, experts, 0, before};
     struct rest rest = {at_gate, at_gate + gates, .gates = gates, .nodes = nodes};
     double least = INFINITY;
     memset(left, 0, (size_t)(2 * gates + nodes) * sizeof *left);
     for (int expert = 0; expert < experts; expert++) {
-        gate[expert] = owner[expert] / each;
+        gate[expert] = all->owner[expert] / each;
         left[gate[expert]]++;
     }
-    count_routes(topology, owner, &row, load, experts, &rest);
+    count_routes(all, &row, &rest);
     for (int best = before;; row.covered++) {
         if (row.covered >= before) {
-            double seconds = seconds_with(costs, hidden, topology->ranks_per_node, &row, &rest);
-            if (seconds < least) {
-                least = row.covered > before ? seconds : WORTH_COPIES * seconds;
+            double with = seconds_with(costs, hidden, topology->ranks_per_node, &row, &rest);
+            if (with < least) {
+                least = row.covered > before ? with : WORTH_COPIES * with;
                 best = row.covered;
+                *seconds = with;
             }
             if (row.covered == limit)
                 return best;
@@ -159,7 +170,7 @@ int mp_nodewise_cover(const struct mp_nodewise_costs *costs, double hidden,
         }
         int32_t expert = order[row.covered];
         left[gate[expert]]--;
-        take_routes(&row, gate[expert], mp_topology_node(topology, owner[expert]), load[expert],
-                    &rest);
+        take_routes(&row, gate[expert], mp_topology_node(topology, all->owner[expert]),
+                    all->load[expert], &rest);
     }
 }

@@ -126,13 +126,17 @@ static struct gift gift_of(const struct mp_nodewise_node *node, struct mp_nodewi
     return (struct gift){share, routes, routes + (routes == share->routes ? node->product : 0)};
 }
 
-/* The larger one of a part of the largest share and a whole one that there is room for. */
+/* The larger one of a part of the largest share and a whole one that there is room for; nothing if
+ * the rank has none. */
 static struct gift choose_gift(const struct mp_nodewise_node *node, int from, int64_t over,
                                int64_t under) {
     const int64_t room = under - node->product;
+    struct mp_nodewise_share *any = largest(node, from, INT64_MAX);
     struct mp_nodewise_share *whole =
         largest(node, from, over < under ? over - node->product : room);
-    struct gift gift = gift_of(node, largest(node, from, INT64_MAX), over < room ? over : room);
+    if (!any)
+        return (struct gift){0};
+    struct gift gift = gift_of(node, any, over < room ? over : room);
     return whole && whole->routes + node->product > gift.routes
                ? gift_of(node, whole, whole->routes)
                : gift;
@@ -162,7 +166,8 @@ void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int lim
         int from = node->above.item[0].id, to = node->below.item[0].id;
         int64_t over = (int64_t)node->above.item[0].key, under = (int64_t)node->below.item[0].key;
         struct gift gift = choose_gift(node, from, over, under);
-        struct mp_nodewise_share *there = share_of(node, to, gift.share->expert);
+        struct mp_nodewise_share *there =
+            gift.share ? share_of(node, to, gift.share->expert) : NULL;
         if (gift.taken < least) {
             mp_queue_pop(&node->above);
         } else if (!there && node->copies[to] >= limit) {

@@ -19,6 +19,8 @@ static const struct mp_option option_table[] = {
     {"rematerialise", MP_OPTION_CHOICE, FIELD(rematerialise), "", "auto", 0, 0, "auto yes no",
      "copies are freed after forward and fetched again for backward; auto: where there is hardly "
      "memory for any of all layers at once"},
+    {"pool", MP_OPTION_BOOL, FIELD(pool), "", "yes", 0, 0, NULL,
+     "experts that not every node gets are put behind all gates of their own, where that pays"},
     {"ahead", MP_OPTION_COUNT, FIELD(ahead), "experts", "auto", -1, 65536, NULL,
      "covered experts behind each gate that are sent ahead in backward, for the next iteration; "
      "auto: those that gates have no time for in forward, and have in backward"},
@@ -52,18 +54,23 @@ struct way {
  */
 enum { FIRST_AHEAD = 2 };
 
+/* What becomes of an expert's routes: they are spread over holders, have equal parts behind all
+ * gates of its node, or stay in their nodes, all of which get it. */
+enum fate { SPREAD, DIVIDED, LATE };
+
 struct nodewise {
     struct mp_recent recent; /* first, as its hooks want it; cells [layers][experts] */
     struct mp_setting setting;
     struct mp_topology topology;        /* nodes of one rank are one node */
     struct mp_nodewise_options options; /* memory resolved to a number */
     bool rematerialises;
-    struct mp_nodewise_costs costs;
+    struct mp_nodewise_costs costs, pooled;
     struct mp_nodewise_node node;
     struct mp_pieces pieces;
     struct mp_expert_chunks chunks;
     int64_t *total;  /* [experts] routes of all sources, as expected; then as they are */
     int32_t *order;  /* [experts] hottest first; after the gate, those that leave a choice */
+    int32_t *other;  /* [experts] the order if gates are pooled */
     int64_t *demand; /* [nodes][experts] routes of a node's tokens, and what comes to it */
     double *work;    /* [nodes] routes per rank */
     int64_t *memory; /* of mp_nodewise_cover */
@@ -73,7 +80,8 @@ struct nodewise {
     int32_t *with;   /* [nodes] */
     int32_t *taken;  /* [gates], of their ranks' experts: those that are sent ahead */
     int32_t *copies; /* [ranks] of experts that others own, after the gate */
-    bool *late;      /* [experts] that nodes which lack them get after the gate */
+    enum fate *fate; /* [experts] after the gate */
+    bool *pools;     /* [layers] */
     bool *ahead;     /* [layers][experts] that are sent ahead, to the ranks of sent_to */
 };
 
@@ -83,7 +91,8 @@ static void create_parts(struct nodewise *self) {
         ranks = self->topology.ranks;
     int nodes = mp_topology_nodes(&self->topology), of_node = self->topology.ranks_per_node;
     int places = experts + ranks * self->options.memory; /* owners and every rank's copies */
-    MP_TAKE_EACH(memory, experts, self->total, self->order, self->late);
+    MP_TAKE_EACH(memory, experts, self->total, self->order, self->other, self->fate);
+    MP_TAKE(memory, self->pools, layers);
     MP_TAKE(memory, self->demand, (size_t)experts * (size_t)nodes);
     MP_TAKE_EACH(memory, nodes, self->work, self->with);
     MP_TAKE(memory, self->memory, (size_t)nodes + 2 * (size_t)ranks + (size_t)experts);
@@ -171,6 +180,9 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
     if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, self->rematerialises, &self->costs);
+    self->pooled = self->costs;
+    if (self->options.pool && self->options.memory == copies_wanted(self))
+        self->pooled = mp_nodewise_pooled(&self->costs, self->topology.ranks_per_node);
     MP_TRY(settle_chunks(self, error));
     create_parts(self);
     return MP_OK;
@@ -209,8 +221,8 @@ static struct way *way_of(const struct nodewise *self, int rank) {
     return &self->way[self->gate[rank]];
 }
 
-/* A node's own experts.  Returns how many covered ones come into it; its gates have what owners
- * send. */
+/* A node's own experts, but for those that are divided.  Returns how many covered ones come into
+ * it; its gates have what owners send. */
 static int begin_node(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
     int begin = mp_topology_node_begin(&self->topology, node), size = node_size(self, node);
     int coming = cover;
@@ -220,7 +232,7 @@ static int begin_node(struct nodewise *self, const struct mp_plan *plan, int nod
     for (int i = 0; i < self->setting.experts; i++) {
         int expert = self->order[i], owner = plan->during.owner[expert], covered = i < cover;
         int64_t routes = self->total[expert];
-        if (owner < begin || owner >= begin + size)
+        if (owner < begin || owner >= begin + size || (!covered && self->pools[plan->layer]))
             continue;
         mp_nodewise_node_add(&self->node, owner - begin, expert,
                              covered ? routes * size / self->topology.ranks : routes);
@@ -377,16 +389,70 @@ static int add_copies(struct nodewise *self, struct mp_plan *plan, int node, int
     return MP_OK;
 }
 
+/* How many experts every node gets, those first in order, and whether the others are divided. */
+static int choose_cover(struct nodewise *self, const struct mp_plan *plan, int limit) {
+    const struct mp_nodewise_experts all = {&self->topology, plan->during.owner, self->total,
+                                            self->setting.experts, self->memory};
+    const double hidden = self->costs.hidden_forward;
+    double apart, together;
+    int32_t *order = self->order;
+    memcpy(self->other, order, (size_t)all.experts * sizeof *order);
+    int cover = mp_nodewise_cover(&self->costs, hidden, &all, 0, limit, order, &apart);
+    if (self->pooled.copies_each <= 0)
+        return cover;
+    int other = mp_nodewise_cover(&self->pooled, hidden, &all, 0, limit, self->other, &together);
+    if (together >= apart)
+        return cover;
+    self->order = self->other;
+    self->other = order;
+    self->pools[plan->layer] = true;
+    return other;
+}
+
+/* Where a divided expert is behind a gate: with its owner, or with the rank that has least to do,
+ * if any has room. */
+static int holder_behind(const struct nodewise *self, int begin, int gate, int owner) {
+    const struct mp_nodewise_node *node = &self->node;
+    int found = -1;
+    if (self->gate[owner] == gate)
+        return owner - begin;
+    for (int rank = 0; rank < node->ranks; rank++)
+        if (self->gate[begin + rank] == gate && node->copies[rank] < self->options.memory &&
+            (found < 0 || node->load[rank] < node->load[found]))
+            found = rank;
+    return found;
+}
+
+/* A node's own experts that no other has. */
+static int divide(struct nodewise *self, struct mp_plan *plan, int node, int cover,
+                  struct mp_error *error) {
+    const int begin = mp_topology_node_begin(&self->topology, node), end = begin + self->node.ranks;
+    const int first = self->gate[begin], last = self->gate[end - 1];
+    for (int i = cover; i < self->setting.experts && self->pools[plan->layer]; i++) {
+        int expert = self->order[i], owner = plan->during.owner[expert];
+        for (int gate = first; gate <= last && owner >= begin && owner < end; gate++) {
+            int rank = holder_behind(self, begin, gate, owner);
+            if (rank < 0)
+                continue;
+            mp_nodewise_node_fix(&self->node, rank, self->total[expert] / (last - first + 1));
+            if (begin + rank == owner)
+                continue;
+            self->node.copies[rank]++;
+            MP_TRY(mp_plan_add_copy(plan, expert, begin + rank, MP_STAGE_BEFORE_GATE, error));
+        }
+    }
+    return MP_OK;
+}
+
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
     struct nodewise *self = opaque;
     const struct mp_topology *topology = &self->topology;
     int nodes = mp_topology_nodes(topology), cover = self->options.cover;
     int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
+    self->pools[plan->layer] = false;
     expect(self, plan->layer);
-    if (cover == MP_AUTO)
-        cover = mp_nodewise_cover(&self->costs, self->costs.hidden_forward, topology,
-                                  plan->during.owner, self->total, self->setting.experts, 0, limit,
-                                  self->memory, self->order);
+    if (cover == MP_AUTO && nodes > 1)
+        cover = choose_cover(self, plan, limit);
     cover = nodes > 1 ? least(cover, limit) : 0;
     plan->degree = chunks_of(self, cover);
     choose_ahead(self, plan, cover);
@@ -395,6 +461,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     for (int node = 0; node < nodes; node++) {
         place(self, plan, node, cover);
         const int placed = self->node.shares;
+        MP_TRY(divide(self, plan, node, cover, error));
         if (self->options.even)
             mp_nodewise_node_even_out(&self->node, &self->costs, hidden, self->options.memory);
         MP_TRY(add_copies(self, plan, node, placed, error));
@@ -473,19 +540,22 @@ static int order_experts(struct nodewise *self, const struct mp_load *load,
 
 /* Further experts that every node gets, now that the loads are known. */
 static void choose_late(struct nodewise *self, const struct mp_load *load,
-                        const struct mp_placement *during) {
-    const int experts = during->experts;
-    memset(self->late, 0, (size_t)experts * sizeof *self->late);
-    if (mp_topology_nodes(&self->topology) == 1 || self->options.cover != MP_AUTO ||
-        !self->options.correct)
+                        const struct mp_plan *plan) {
+    const struct mp_placement *during = &plan->during;
+    const struct mp_nodewise_experts all = {&self->topology, during->owner, self->total,
+                                            during->experts, self->memory};
+    const bool pools = self->pools[plan->layer];
+    double seconds;
+    memset(self->fate, 0, (size_t)all.experts * sizeof *self->fate);
+    if (mp_topology_nodes(&self->topology) == 1 || self->options.cover != MP_AUTO)
         return;
     const int everywhere = order_experts(self, load, during);
-    const int limit = least(experts, everywhere + room_for_late(self));
+    const int late = self->options.correct ? room_for_late(self) : 0;
     const int cover =
-        mp_nodewise_cover(&self->costs, 0, &self->topology, during->owner, self->total, experts,
-                          everywhere, limit, self->memory, self->order);
-    for (int i = everywhere; i < cover; i++)
-        self->late[self->order[i]] = true;
+        mp_nodewise_cover(pools ? &self->pooled : &self->costs, 0, &all, everywhere,
+                          least(all.experts, everywhere + late), self->order, &seconds);
+    for (int i = everywhere; i < all.experts; i++)
+        self->fate[self->order[i]] = i < cover ? LATE : pools ? DIVIDED : SPREAD;
 }
 
 static void count_work(struct nodewise *self, const struct mp_placement *during) {
@@ -507,7 +577,7 @@ static void assign_nodes(struct nodewise *self, const struct mp_placement *durin
     count_work(self, during);
     for (int expert = 0; expert < during->experts; expert++) {
         int count = list_nodes(self, during, expert);
-        if (self->late[expert])
+        if (self->fate[expert] == LATE)
             continue;
         for (int node = 0, next = 0; node < nodes && count < nodes; node++) {
             int64_t *routes = demand_of(self, expert, node);
@@ -545,7 +615,7 @@ static void begin_late(struct nodewise *self, const struct mp_placement *during,
     }
     for (int expert = 0; expert < during->experts; expert++) {
         int owner = during->owner[expert];
-        if (self->late[expert] && owner >= begin && owner < end)
+        if (self->fate[expert] == LATE && owner >= begin && owner < end)
             way_of(self, owner)->out++;
     }
 }
@@ -560,8 +630,22 @@ static void place_late(struct nodewise *self, int node, int expert, int owner) {
     place_at(self, begin, rank, expert, goes_on, *demand_of(self, expert, node));
 }
 
-/* Experts with one holder in the node first, which leave no choice. */
-static void fill_node(struct nodewise *self, const struct mp_plan *plan, int node) {
+/* An expert's routes in a node, in equal parts. */
+static int add_parts(struct nodewise *self, int expert, int node, int holders,
+                     struct mp_error *error) {
+    const int begin = mp_topology_node_begin(&self->topology, node);
+    const int64_t routes = *demand_of(self, expert, node);
+    for (int i = 0; i < holders; i++) {
+        int64_t part = routes / holders + (i < routes % holders);
+        mp_nodewise_node_fix(&self->node, self->holder[i], part);
+        MP_TRY(mp_pieces_add(&self->pieces, expert, begin + self->holder[i], part, error));
+    }
+    return MP_OK;
+}
+
+/* Experts that leave no choice first: with one holder in the node, or divided. */
+static int fill_node(struct nodewise *self, const struct mp_plan *plan, int node,
+                     struct mp_error *error) {
     const struct mp_placement *during = &plan->during;
     const int64_t *demand = demand_of(self, 0, node);
     const int begin = mp_topology_node_begin(&self->topology, node);
@@ -574,6 +658,8 @@ static void fill_node(struct nodewise *self, const struct mp_plan *plan, int nod
             continue;
         if (holders == 1)
             mp_nodewise_node_spread(&self->node, expert, self->holder, 1, demand[expert]);
+        else if (self->fate[expert] == DIVIDED)
+            MP_TRY(add_parts(self, expert, node, holders, error));
         else
             self->order[several++] = expert;
     }
@@ -584,6 +670,7 @@ static void fill_node(struct nodewise *self, const struct mp_plan *plan, int nod
         else
             place_late(self, node, expert, during->owner[expert]);
     }
+    return MP_OK;
 }
 
 static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
@@ -625,11 +712,11 @@ static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct 
     struct nodewise *self = opaque;
     find_demand(self, load);
     count_copies(self, &plan->during);
-    choose_late(self, load, &plan->during);
+    choose_late(self, load, plan);
     assign_nodes(self, &plan->during);
     mp_pieces_clear(&self->pieces);
     for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
-        fill_node(self, plan, node);
+        MP_TRY(fill_node(self, plan, node, error));
         if (self->options.correct)
             mp_nodewise_node_even_out(&self->node, &self->costs, hidden_late(self, plan->degree),
                                       self->options.memory);

@@ -13,16 +13,16 @@
  *            there and back nothing hides
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
- *   even     a node's fullest ranks give routes to its emptiest ones, with a copy of their largest
- *            expert, or of one that goes as a whole, as long as that saves more than one product
- *            more, and all together more than what of their way nothing hides; how full a rank
- *            is, is routes, and for every expert as many as load it like a product
- *   again    once the gate has spoken, on the actual loads: further ones, whose way nothing hides
- *   assign   what a node holds, it computes for its own tokens; tokens whose expert it lacks go to
- *            the holding node with least to do.  Inside a node an expert's routes are spread over
- *            its holders so that the fullest has least, and a rank's own come first
- *   correct  then as `even`, on the actual loads, with copies that travel under the chunks before
- *            theirs
+ *   pool     where gates are the better balanced for more than it costs, experts that are in one
+ * node alone get a copy behind each of its gates, and their routes have equal parts there even a
+ * node's fullest ranks give routes to its emptiest ones, with a copy of their largest expert, or of
+ * one that goes as a whole, as long as that saves more than one product more, and all together more
+ * than what of their way nothing hides; how full a rank is, is routes, and for every expert as many
+ * as load it like a product again    once the gate has spoken, on the actual loads: further ones,
+ * whose way nothing hides assign   what a node holds, it computes for its own tokens; tokens whose
+ * expert it lacks go to the holding node with least to do.  Inside a node an expert's routes are
+ * spread over its holders so that the fullest has least, and a rank's own come first correct  then
+ * as `even`, on the actual loads, with copies that travel under the chunks before theirs
  *
  *   ahead    in backward, covered experts that forward's gates have no time for go where they are
  *            wanted next, once they have been updated (policy.updates_early)
@@ -52,7 +52,7 @@ struct mp_nodewise_options {
     int ahead;          /* experts behind each gate, MP_AUTO, MP_ALL */
     int rematerialise;  /* 0 auto, 1 yes, 2 no */
     int ranks_per_gate; /* MP_AUTO; MP_ALL and 0 likewise */
-    bool early, even, correct;
+    bool pool, early, even, correct;
     int chunks; /* MP_AUTO */
 };
 
@@ -74,22 +74,34 @@ struct mp_nodewise_costs {
                                               sums of attention's */
     double gates;                          /* of a node to others, neighbours sharing one: */
     int ranks_per_gate;
+    double copies_each; /* inside its node, of an expert that is in no other */
 };
 /* Of copies that stay until backward, or are fetched again for it. */
 void mp_nodewise_costs(const struct mp_setting *setting, bool rematerialises,
                        struct mp_nodewise_costs *costs);
 
-/* How many experts every node should have, at most `limit`, so that an iteration of the layer with
- * load[experts] routes takes least, of which `before` are everywhere already; that many if more do
- * not save a tenth.  Of the others' way there so many seconds are hidden.  They are those first in
- * order[experts], which has all experts on entry: those that are everywhere, then the others,
- * hottest first.  Next comes always the hottest that is left behind the gate whose own experts have
- * most routes left, as that one is the busiest.  owner is [experts], memory
- * [2 * gates + nodes + experts]; before <= limit <= experts. */
+/* The same where all gates of a node are one, as experts that are in it alone are behind each. */
+struct mp_nodewise_costs mp_nodewise_pooled(const struct mp_nodewise_costs *costs,
+                                            int ranks_per_node);
+
+/* A layer's experts. */
+struct mp_nodewise_experts {
+    const struct mp_topology *topology;
+    const int32_t *owner; /* [experts] */
+    const int64_t *load;  /* [experts] routes */
+    int experts;
+    int64_t *memory; /* [2 * gates + nodes + experts] working memory */
+};
+/* How many experts every node should have, at most `limit`, so that an iteration of the layer takes
+ * least, of which `before` are everywhere already; that many if more do not save a tenth.  Of the
+ * others' way there so many seconds are hidden.  They are those first in order[experts], which has
+ * all experts on entry: those that are everywhere, then the others, hottest first.  Next comes
+ * always the hottest that is left behind the gate whose own experts have most routes left, as that
+ * one is the busiest.  before <= limit <= experts.  *seconds: what it takes, but for what is the
+ * same whatever is covered. */
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, double hidden,
-                      const struct mp_topology *topology, const int32_t owner[],
-                      const int64_t load[], int experts, int before, int limit, int64_t memory[],
-                      int32_t order[]);
+                      const struct mp_nodewise_experts *all, int before, int limit, int32_t order[],
+                      double *seconds);
 
 /* What hides the way of a node's copies, and back that of their gradients, in seconds. */
 struct mp_nodewise_hidden {
@@ -128,6 +140,10 @@ void mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int expert
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks);
 /* A rank computes so many routes of an expert, at least one; it has none of it yet. */
 void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes);
+/* A rank computes so many of an expert whatever others do: they are no share of its. */
+static inline void mp_nodewise_node_fix(struct mp_nodewise_node *node, int rank, int64_t routes) {
+    node->load[rank] += routes + node->product;
+}
 /* An expert's routes over the ranks that hold it, ascending: the fullest has least. */
 void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const int32_t holder[],
                              int holders, int64_t routes);

@@ -101,21 +101,27 @@ static void count_wanted(const struct mp_load *load, const struct ranks *ranks, 
 }
 
 /* What of an expert's pieces is kept for the ranks of a node: as many as these have beside the
- * ranks' own parts, from one piece of the node after the other, of which `at` is the first. */
+ * ranks' own parts, equal parts of the node's pieces, of which `at` is the first; other nodes' rows
+ * come to all of them alike then. */
 static void keep_for_node(const struct mp_load *load, struct mp_pieces *pieces,
                           const struct ranks *ranks, int expert, int32_t at) {
     const int32_t next = from_rank(pieces, at, ranks->end);
-    int64_t wanted = pieces->wanted[expert];
+    int64_t wanted = pieces->wanted[expert], all = 0;
     if (at == next)
         return;
     pieces->item[at].alone = pieces->item[at].next == next && wanted <= pieces->item[at].routes;
-    for (int32_t by = at; by != next; by = pieces->item[by].next)
+    for (int32_t by = at; by != next; by = pieces->item[by].next) {
         wanted -= own_part(load, &pieces->item[by], expert);
+        all += pieces->item[by].left;
+    }
+    wanted = wanted < all ? wanted : all;
     for (; at != next; at = pieces->item[at].next) {
         struct mp_piece *piece = &pieces->item[at];
-        piece->near = wanted < piece->left ? wanted : piece->left;
+        const int64_t left = piece->left;
+        piece->near = all > 0 ? wanted * left / all : 0;
         piece->left -= piece->near;
         wanted -= piece->near;
+        all -= left;
     }
 }
 

@@ -43,7 +43,7 @@ static const struct {
     {"moetuner",
      "solver=ilp window=10 interval=0 gap=0.025 even=0.001 nodes=2000 program-layers=auto"},
     {"moonep", "tolerance=0"},
-    {"nodewise", "window=1 cover=auto memory=auto rematerialise=auto ahead=auto ranks-per-gate=auto early=yes even=yes correct=yes chunks=auto"},
+    {"nodewise", "window=1 cover=auto memory=auto rematerialise=auto pool=yes ahead=auto ranks-per-gate=auto early=yes even=yes correct=yes chunks=auto"},
     {"skeleton", "owners=contiguous"},
     {"smartmoe",
      "solver=greedy groups=8 interval=10 history=2 threshold=1 state=moves "

@@ -35,6 +35,7 @@ TEST(costs_are_of_both_passes) {
                                                .ranks_per_gate = 2};
     assert_memory_equal(&costs, &training, offsetof(struct mp_nodewise_costs, ranks_per_gate));
     assert_int_equal(costs.ranks_per_gate, 2);
+    assert_true(costs.copies_each == 0);
     mp_nodewise_costs(&setting, true, &costs);
     assert_true(costs.fetch_between == 40 && costs.reduce_between == 80 + 40);
     assert_true(costs.fetch_inside == 4 && costs.reduce_inside == 8 + 4);
@@ -58,7 +59,10 @@ static int cover_late(const struct mp_nodewise_costs *costs, double hidden, cons
     static const int32_t owner[] = {0, 0, 1, 1};
     const struct mp_topology topology = {2, 1};
     int64_t room[10];
-    return mp_nodewise_cover(costs, hidden, &topology, owner, total, 4, before, limit, room, order);
+    double seconds;
+    return mp_nodewise_cover(costs, hidden,
+                             &(struct mp_nodewise_experts){&topology, owner, total, 4, room},
+                             before, limit, order, &seconds);
 }
 
 static int cover_example(const struct mp_nodewise_costs *costs, const int64_t total[4], int limit,
@@ -123,9 +127,10 @@ TEST(the_busiest_gate_comes_first) {
     const struct mp_topology topology = {2, 1};
     const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
     int64_t room[11];
+    double seconds;
     int32_t order[] = {0, 1, 2, 3, 4};
-    assert_int_equal(mp_nodewise_cover(&costs, 0, &topology, owner, total, 5, 0, 5, room, order),
-                     5);
+    const struct mp_nodewise_experts all = {&topology, owner, total, 5, room};
+    assert_int_equal(mp_nodewise_cover(&costs, 0, &all, 0, 5, order, &seconds), 5);
     /* 51 and 105: expert 1; 51 and 65: expert 2; 51 and 30: expert 0; 1 and 30: expert 3. */
     assert_memory_equal(order, ((const int32_t[]){1, 2, 0, 3, 4}), sizeof order);
 }
@@ -137,9 +142,10 @@ TEST(experts_without_routes_are_covered_last) {
     const struct mp_topology topology = {3, 1};
     const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
     int64_t room[12];
+    double seconds;
     int32_t order[] = {0, 1, 2};
-    assert_int_equal(mp_nodewise_cover(&costs, 0, &topology, owner, total, 3, 0, 3, room, order),
-                     1);
+    const struct mp_nodewise_experts all = {&topology, owner, total, 3, room};
+    assert_int_equal(mp_nodewise_cover(&costs, 0, &all, 0, 3, order, &seconds), 1);
     assert_memory_equal(order, ((const int32_t[]){0, 1, 2}), sizeof order);
 }
 
@@ -170,4 +176,32 @@ TEST(further_ones_are_covered_by_hand) {
     assert_int_equal(cover_late(&costs, 0, total, 2, 4, order), 4);
     costs.hidden_backward = 79;
     assert_int_equal(cover_late(&costs, 0, total, 2, 4, order), 2);
+}
+
+/* Two nodes of two gates with an expert each: the first one's 60 routes, or what a node has of 80
+ * and 40; and of experts that are in one node alone a product more on every rank. */
+TEST(gates_are_pooled_by_hand) {
+    static const int32_t owner[] = {0, 1, 2, 3};
+    static const int64_t total[] = {60, 20, 30, 10};
+    const struct mp_topology topology = {4, 2};
+    int64_t room[14];
+    const struct mp_nodewise_experts all = {&topology, owner, total, 4, room};
+    const struct mp_nodewise_costs apart = {.row_between = 1,
+                                            .fetch_between = 60,
+                                            .hidden_backward = 1e9,
+                                            .product = 7,
+                                            .gates = 2,
+                                            .ranks_per_gate = 1};
+    const struct mp_nodewise_costs pooled = mp_nodewise_pooled(&apart, 2);
+    int32_t order[] = {0, 2, 1, 3};
+    double seconds;
+    assert_int_equal(mp_nodewise_cover(&apart, 0, &all, 0, 4, order, &seconds), 0);
+    assert_true(seconds == 60);
+    assert_int_equal(mp_nodewise_cover(&pooled, 0, &all, 0, 4, order, &seconds), 0);
+    assert_true(seconds == 40 + 7);
+    /* The fuller node's first: 20 in and 40 out of 60, 30 s of its way for half of the nodes; then
+     * the other's. */
+    assert_int_equal(mp_nodewise_cover(&pooled, 60, &all, 0, 2, order, &seconds), 2);
+    assert_memory_equal(order, ((const int32_t[]){0, 2, 1, 3}), sizeof order);
+    assert_true(seconds == 10 + 7);
 }

@@ -76,6 +76,7 @@ TEST_RANDOM(ranks_are_evened_out) {
         int64_t routes[MOST_EXPERTS], sum = 0, least = freely ? 1 : test_random_int(random, 1, 400);
         int64_t product = freely ? 0 : test_random_int(random, 0, 300);
         int limit = freely ? MOST_EXPERTS : test_random_int(random, 0, 2), owner[MOST_EXPERTS];
+        int64_t fixed[MOST_RANKS] = {0};
         int ranks = test_random_int(random, 1, MOST_RANKS);
         mp_nodewise_node_create(&memory, MOST_RANKS, MOST_EXPERTS, limit, product, &node);
         mp_nodewise_node_begin(&node, ranks);
@@ -85,6 +86,12 @@ TEST_RANDOM(ranks_are_evened_out) {
             if (routes[expert] > 0)
                 mp_nodewise_node_add(&node, owner[expert], expert, routes[expert]);
             sum += routes[expert] + (routes[expert] > 0 ? product : 0);
+        }
+        for (int i = 0; i < 2 && !freely; i++) {
+            int rank = test_random_int(random, 0, ranks - 1), more = 300 * i;
+            mp_nodewise_node_fix(&node, rank, more);
+            fixed[rank] += more + product;
+            sum += more + product;
         }
         int64_t fullest = mp_nodewise_node_fullest(&node);
         mp_nodewise_node_even(&node, least, limit);
@@ -98,7 +105,7 @@ TEST_RANDOM(ranks_are_evened_out) {
             assert_int_equal(there, routes[expert]);
         }
         for (int rank = 0; rank < ranks; rank++) {
-            assert_int_equal(node.load[rank], load_of(&node, rank));
+            assert_int_equal(node.load[rank], load_of(&node, rank) + fixed[rank]);
             assert_true(node.copies[rank] <= limit);
             if (freely)
                 assert_true(node.load[rank] <= (sum + ranks - 1) / ranks);
@@ -422,6 +429,48 @@ TEST_RANDOM(what_a_node_holds_it_computes) {
         away += facts.routes_between_nodes > 0;
     }
     assert_true(away > 0);
+}
+
+/* Four ranks to a node, two behind a gate, and two owners of equal load behind the same: of experts
+ * that no copy between nodes pays for there is one behind either gate of their node, on a rank that
+ * has no other, and half of other nodes' routes come in there. */
+static const struct {
+    const char *options;
+    int memory; /* copies of each layer that there is room for */
+    bool pools;
+} pools[] = {{"", 9, true},
+             {"even=no pool=no", 9, false},
+             {"even=no cover=0", 9, false},
+             {"even=no", 1, false}};
+
+TEST_ROWS(gates_are_pooled_where_that_pays, pools, c) {
+    struct mp_setting setting = small_setting(1, 6, (struct mp_topology){12, 4});
+    setting.expert_bytes = 1000000;
+    setting.gradient_bytes = 0;
+    setting.copies_memory = c->memory * 1000000;
+    setting.route_bytes = 1;
+    setting.bandwidth = 10;
+    setting.bandwidth_in_node = 1e12;
+    setting.seconds_per_route = setting.seconds_per_expert = 0;
+    setting.ranks_per_gate = 2;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, c->options);
+    mp_placement_set_owners(rehearsal.planner.home, (const int32_t[]){0, 1, 4, 5, 8, 9});
+    struct mp_load *load = rehearsal.load;
+    for (int cell = 0; cell < 72; cell++)
+        load->count[cell] = (uint32_t)(10 + 8 * (cell % 6 / 2));
+    rehearsal_step(&rehearsal, load);
+    rehearsal_plan(&rehearsal, 0, load);
+    const struct mp_plan *plan = rehearsal.planner.plan;
+    assert_int_equal(fetched(plan, MP_STAGE_BEFORE_GATE), c->pools ? 6 : 0);
+    assert_int_equal(fetched(plan, MP_STAGE_AFTER_GATE), 0);
+    for (int rank = 0; rank < 12 && c->pools; rank++) {
+        const int expert = rank / 4 * 2 + rank % 2;
+        int64_t in = 0;
+        for (int source = 0; source < 12; source++)
+            in += source / 4 == rank / 4 ? 0 : mp_plan_routes_to(plan, source, expert, rank);
+        assert_int_equal(in, 4 * load->count[expert]);
+    }
 }
 
 /* Three nodes of two ranks, of which two hold the expert: the one with less to do gets the third's

@@ -99,21 +99,28 @@ static void check_local(const struct cut_up *row, int expert) {
 }
 
 /* Nearest first: of what is not local, too, pieces of a node and its ranks' routes have as many in
- * common as can be. */
+ * common as can be, and equal parts of all pieces go to others, but for what is rounded. */
 static void check_nearest(const struct cut_up *row, int expert) {
     const struct mp_topology *topology = &row->plan.topology;
     check_local(row, expert);
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
-        int64_t room = 0, wanted = 0, inside = 0;
-        for (int rank = mp_topology_node_begin(topology, node);
-             rank < mp_topology_node_end(topology, node); rank++) {
-            room += row->routes[expert][rank];
-            wanted += mp_load_at(&row->load, rank, expert);
-            for (int to = mp_topology_node_begin(topology, node);
-                 to < mp_topology_node_end(topology, node); to++)
-                inside += mp_plan_routes_to(&row->plan, rank, expert, to);
+        const int begin = mp_topology_node_begin(topology, node);
+        const int end = mp_topology_node_end(topology, node);
+        int64_t room = 0, wanted = 0, own = 0, inside = 0, others[MOST_RANKS] = {0};
+        for (int to = begin; to < end; to++) {
+            room += row->routes[expert][to];
+            wanted += mp_load_at(&row->load, to, expert);
+            own += mp_plan_routes_to(&row->plan, to, expert, to);
+            for (int rank = begin; rank < end; rank++)
+                others[to] += rank == to ? 0 : mp_plan_routes_to(&row->plan, rank, expert, to);
+            inside += others[to];
         }
-        assert_int_equal(inside, room < wanted ? room : wanted);
+        assert_int_equal(own + inside, room < wanted ? room : wanted);
+        for (int to = begin; to < end; to++) {
+            int64_t left = row->routes[expert][to] - mp_plan_routes_to(&row->plan, to, expert, to);
+            assert_true(llabs(others[to] * (room - own) - inside * left) <=
+                        (end - begin) * (room - own));
+        }
     }
 }
 
