@@ -92,7 +92,7 @@ static const struct table_column lost_columns[] = {
 
 static const char ranks_sql[] =
     "SELECT CASE count(*) WHEN 1 THEN CAST(min(rank) AS TEXT) ELSE min(rank) || ' … ' || max(rank) "
-    "END, count(*), status, coalesce(reason, '') FROM v_rank WHERE run_id = ?1 AND status <> "
+    "END, count(*), status, reason FROM v_rank WHERE run_id = ?1 AND status <> "
     "'complete' GROUP BY status, reason ORDER BY min(rank) LIMIT 20";
 static const struct table_column ranks_columns[] = {{"rank", .kind = TABLE_LEFT},
                                                     {"how many", .kind = TABLE_COUNT},
