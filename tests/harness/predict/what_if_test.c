@@ -283,6 +283,7 @@ RUNS_TEST(what_is_missing_is_named) {
     } cases[] = {
         {"UPDATE rank SET clock = 'wall clock' WHERE rank = 1",
          "has no common clock: rank 1 was put on it by its wall clock"},
+        {"UPDATE rank SET clock = NULL", "common clock: rank 0 was put on it by nothing"},
         {"DELETE FROM span WHERE rank = 1 AND phase_id = "
          "(SELECT id FROM StringIds WHERE value = 'iteration')",
          ": rank 1 has no spans of "},

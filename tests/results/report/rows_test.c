@@ -175,10 +175,20 @@ RUNS_TEST(a_timeline_shows_spans_or_what_bins_went_to) {
         {MP_PHASE_EXPERT, MP_FORWARD, 250000, 300, 0, 0, -1, -1, false},
         {MP_PHASE_ATTENTION, MP_FORWARD, 250300, 700, 0, 1, -1, -1, false},
     };
-    /* Before, across and behind the ends of the iteration. */
+    /* Before, across and behind the ends of the iteration; between others, half of a bin, most of
+     * what is there, as much as another, longer than it and mostly in the next. */
     static const struct runs_span ends[] = {
         {MP_PHASE_FETCH, MP_FORWARD, -9000, 4000, 0, 0, -1, -1, false},
         {MP_PHASE_FETCH, MP_FORWARD, -3000, 5000, 0, 0, -1, -1, false},
+        {MP_PHASE_FETCH, MP_FORWARD, 59000, 1000, 0, 0, -1, -1, false},
+        {MP_PHASE_EXPERT, MP_FORWARD, 60000, 500, 0, 0, -1, -1, false},
+        {MP_PHASE_FETCH, MP_FORWARD, 61000, 1000, 0, 0, -1, -1, false},
+        {MP_PHASE_FETCH, MP_FORWARD, 70000, 400, 0, 0, -1, -1, false},
+        {MP_PHASE_ATTENTION, MP_FORWARD, 70400, 300, 0, 0, -1, -1, false},
+        {MP_PHASE_FETCH, MP_FORWARD, 72000, 400, 0, 0, -1, -1, false},
+        {MP_PHASE_ATTENTION, MP_FORWARD, 72400, 400, 0, 0, -1, -1, false},
+        {MP_PHASE_ATTENTION, MP_FORWARD, 80000, 600, 0, 0, -1, -1, false},
+        {MP_PHASE_FETCH, MP_FORWARD, 80900, 2100, 0, 0, -1, -1, false},
         {MP_PHASE_MOVE, MP_FORWARD, 398000, 5000, 0, 0, -1, -1, false},
         {MP_PHASE_MOVE, MP_FORWARD, 405000, 1000, 0, 0, -1, -1, false},
     };
@@ -221,7 +231,9 @@ RUNS_TEST(a_timeline_shows_spans_or_what_bins_went_to) {
     assert_json(json_object_get(json_object_get(json_array_get(choices, 0), "table"), "rows"), 0,
                 "[[0, 0, 130, 0, null], [0, 150, 200, 1, null], [0, 210, 214, 8, null], [0, 214, "
                 "220, 3, null], [0, 230, 236, 3, null], [0, 236, 240, 8, null], [0, 250, 251, 1, "
-                "null], [1, 0, 2, 4, null], [1, 398, 400, 4, null]]");
+                "null], [1, 0, 2, 4, null], [1, 59, 60, 4, null], [1, 60, 61, 0, null], [1, 61, "
+                "62, 4, null], [1, 70, 71, 4, null], [1, 72, 73, 1, null], [1, 80, 81, 1, null], "
+                "[1, 81, 83, 4, null], [1, 398, 400, 4, null]]");
     assert_json(json_object_get(json_object_get(json_array_get(choices, 1), "table"), "rows"), 0,
                 "[[0, 1000, 2000, 1, 'layer 2 attention backward'], [0, 3000, 3500, 8, 'combine "
                 "forward'], [0, 3500, 5000, 3, 'combine forward'], [0, 6000, 6750, 6, 'data'], [0, "
