@@ -30,8 +30,8 @@ static const char *faster_than(const struct setting *setting, int own) {
         return NULL;
     for (int i = 0; i < setting->count; i++) {
         const struct speedup_row *row = &setting->row[i];
-        if (!row->unattainable && !(row->dropped > 0) && row->complete > 0 &&
-            !row->ranks_share_cores && !isnan(row->ms) && (!best || row->ms < best->ms))
+        if (!row->unattainable && !(row->dropped > 0) && !row->ranks_share_cores &&
+            !isnan(row->ms) && (!best || row->ms < best->ms))
             best = row;
     }
     return best && best->ms < 0.97 * current->ms ? best->run.label : NULL;
