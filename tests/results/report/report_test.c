@@ -273,10 +273,10 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "ms/iteration        12.000\n",
         "expert        6.000   46.2",
         "fssdp: no rank makes the others wait for 3 % of an iteration or more",
-        "    0        5        5.90       5.00       6.09  28.5      8.5\n"
-        "    1        5           -          -          -     -        -\n"
-        "\nRanks that did not complete\nrank 0 cut: reason 0\nrank 1 failed: reason 1\n"
-        "\nNumbers\nown: 5\nranks-share-cores: 0\n\nFacts\na: b\nc:\ncccccccc",
+        ("    0        5        5.90       5.00       6.09  28.5      8.5\n"
+         "    1        5           -          -          -     -        -\n"
+         "\nRanks that did not complete\nrank 0 cut: reason 0\nrank 1 failed: reason 1\n"
+         "\nNumbers\nown: 5\nranks-share-cores: 0\n\nFacts\na: b\nc:\ncccccccc"),
         "ccc\nenvironment.host (rank 0): first\nenvironment.host (rank 1): second\n"};
     AUTO(text) char *text = run_text(folder, 2, MP_REPORT_TEXT);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
