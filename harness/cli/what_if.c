@@ -109,12 +109,12 @@ static double without_rank(struct answer *answer, int rank) {
 /* The rank whose being as fast as the others saves most. */
 static void find_slowest(struct answer *answer) {
     int ranks = answer->recorded.ranks, least = 0;
-    double own, waiting, least_waiting = 0;
+    double own, blocked, least_blocked = 0;
     for (int r = 0; r < ranks; r++) {
-        mp_what_if_rank(answer->what_if, r, &own, &waiting);
-        if (r == 0 || waiting < least_waiting) {
+        mp_what_if_rank(answer->what_if, r, &own, &blocked);
+        if (r == 0 || blocked < least_blocked) {
             least = r;
-            least_waiting = waiting;
+            least_blocked = blocked;
         }
     }
     answer->slowest = least;
@@ -286,12 +286,12 @@ enum { COLUMNS = MP_LENGTH(columns) };
 
 struct rank_row {
     int rank;
-    double own, waiting; /* s */
+    double own, blocked; /* s */
 };
 static const struct table_column rank_columns[] = {
     {"rank", TABLE_COUNT, NULL, "rank", .at = offsetof(struct rank_row, rank)},
     {"own work", TABLE_MS, "ms", "own_ms", offsetof(struct rank_row, own), .decimals = 3},
-    {"waiting", TABLE_MS, "ms", "wait_ms", offsetof(struct rank_row, waiting), .decimals = 3},
+    {"blocked", TABLE_MS, "ms", "wait_ms", offsetof(struct rank_row, blocked), .decimals = 3},
 };
 
 /* Adds a row that no change of the run has made. */
@@ -320,7 +320,7 @@ static int fill_ranks(const struct answer *answer, struct table *table, struct m
     *table = table_of(rank_columns, MP_LENGTH(rank_columns));
     for (int r = 0; r < answer->recorded.ranks; r++) {
         struct rank_row row = {.rank = r};
-        mp_what_if_rank(answer->what_if, r, &row.own, &row.waiting);
+        mp_what_if_rank(answer->what_if, r, &row.own, &row.blocked);
         MP_TRY(table_fill(table, &row, 1, sizeof row, error));
     }
     return MP_OK;

@@ -181,15 +181,15 @@ double mp_what_if_recorded(struct mp_what_if *what_if) {
     return mp_median_of(what_if->seconds, run->iterations);
 }
 
-void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting) {
+void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *blocked) {
     const struct mp_recorded *run = what_if->recorded;
-    *own = *waiting = 0;
+    *own = *blocked = 0;
     for (size_t i = 0; i < run->spans; i++) {
         const struct mp_graph_node *node = &what_if->graph->node[i];
         if (node->rank != rank)
             continue;
         *own += (node->own + node->gap) / run->iterations;
-        *waiting += (node->released - node->arrived) / run->iterations;
+        *blocked += (node->released - node->arrived) / run->iterations;
     }
 }
 

@@ -45,8 +45,9 @@ void mp_what_if_run(struct mp_what_if *what_if, const struct mp_what_if_change *
 double mp_what_if_median(struct mp_what_if *what_if, const struct mp_what_if_change *change);
 double mp_what_if_recorded(struct mp_what_if *what_if);
 
-/* Own work and waiting of a rank, seconds of an iteration, mean. */
-void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *waiting);
+/* Own work of a rank, and for how long it is blocked, until others come and by transfers: seconds
+ * of an iteration, mean. */
+void mp_what_if_rank(const struct mp_what_if *what_if, int rank, double *own, double *blocked);
 
 /* Every span as it is seen here. */
 struct mp_what_if_span {

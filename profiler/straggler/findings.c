@@ -177,12 +177,12 @@ static double chronic_from(int ranks) {
 
 static void fill_times(const struct search *search, struct mp_straggler_finding *finding) {
     const struct mp_straggler_input *input = search->analysis->input;
-    double seconds = search->analysis->out->seconds, weight = 0;
+    double weight = 0;
     finding->worst = -1;
     for (int i = 0; i < search->iterations; i++) {
         double waiting = in_iteration(search, finding, i);
         int culprit = culprit_of(search, i, (int)finding->cause);
-        finding->seen += (waiting > MATTERED * seconds) / (double)search->iterations;
+        finding->seen += (waiting > finding->least) / (double)search->iterations;
         weight = FORGETTING * weight + 1;
         finding->last +=
             ((culprit >= 0 && is_at_fault(search, finding, culprit)) - finding->last) / weight;
@@ -351,7 +351,9 @@ static void name_link(struct search *search, struct mp_straggler_finding *findin
     rank->cause[MP_CAUSE_COMMUNICATION] = rank->longer[MP_CAUSE_COMMUNICATION] = 0;
 }
 
-static void add_finding(struct search *search, int rank, int stage, int cause, double waiting) {
+/* `least`: what an iteration counts from. */
+static void add_finding(struct search *search, int rank, int stage, int cause, double waiting,
+                        double least) {
     struct mp_straggler *out = search->analysis->out;
     if (out->findings == FINDINGS_LIMIT)
         return;
@@ -361,7 +363,8 @@ static void add_finding(struct search *search, int rank, int stage, int cause, d
                                       .stage = stage,
                                       .from = -1,
                                       .caused = waiting * (search->ranks - 1),
-                                      .waiting = waiting};
+                                      .waiting = waiting,
+                                      .least = least};
 }
 
 static double least_waiting(const struct search *search) {
@@ -394,7 +397,7 @@ static bool find_events(struct search *search, int rank, int cause, double limit
     sum /= search->iterations;
     bool found = sum >= EVENTS_LEAST * seconds || (sum > 0 && most >= EVENT_LARGE * seconds);
     if (found)
-        add_finding(search, rank, -1, cause, sum);
+        add_finding(search, rank, -1, cause, sum, limit);
     return found;
 }
 
@@ -403,19 +406,19 @@ static void find_steady(struct search *search, int cause) {
     const struct mp_straggler *out = search->analysis->out;
     const bool events = mp_cause_kind((enum mp_cause)cause)->occasional;
     double least = least_waiting(search), limit = events ? limit_of_events(search, cause) : 0;
-    double unnamed = 0;
+    double unnamed = 0, mattered = MATTERED * out->seconds;
     for (int r = 0; r < search->ranks; r++)
         search->value[r] = out->rank[r].cause[cause] / (search->ranks - 1);
     double normal = cause == MP_CAUSE_SLOW ? 0 : mp_lower_median(search->value, search->ranks);
     for (int r = 0; r < search->ranks; r++) {
         double waiting = out->rank[r].cause[cause] / (search->ranks - 1);
         if (cause != MP_CAUSE_ONE_OFF && waiting - normal >= least)
-            add_finding(search, r, -1, cause, waiting);
+            add_finding(search, r, -1, cause, waiting, mattered);
         else if (!events || !find_events(search, r, cause, limit))
             unnamed += waiting;
     }
     if (unnamed >= least && cause != MP_CAUSE_SLOW && cause != MP_CAUSE_ONE_OFF)
-        add_finding(search, -1, -1, cause, unnamed);
+        add_finding(search, -1, -1, cause, unnamed, mattered);
 }
 
 /* Ranks of a stage are late together. */
@@ -428,7 +431,8 @@ static void find_stages(struct search *search) {
                 waiting +=
                     search->analysis->out->rank[r].cause[MP_CAUSE_STAGE] / (search->ranks - 1);
         if (waiting >= least_waiting(search))
-            add_finding(search, -1, stage, MP_CAUSE_STAGE, waiting);
+            add_finding(search, -1, stage, MP_CAUSE_STAGE, waiting,
+                        MATTERED * search->analysis->out->seconds);
     }
 }
 

@@ -133,6 +133,7 @@ struct mp_straggler_finding {
                               ROUTING: than with the ranks' mean tokens; STAGE: than the mean stage,
                               each of its ranks */
     double saved;          /* s per iteration, replayed without it; ROUTING: with even tokens */
+    double least;          /* s of waiting per other rank: an iteration with more matters */
     double seen;           /* share of the iterations in which it mattered */
     double last;           /* share in which this rank caused most waiting of this cause, weighted
                               exponentially: the latest count most */

@@ -10,15 +10,14 @@
 
 enum { ITERATION_BINS = 40, EXPERT_BINS = 64 };
 #define WIDTH                                                                                      \
-    "WITH bins AS (SELECT min(iteration) AS first, "                                               \
-    "max(1, (max(iteration) - min(iteration) + 40) / 40) AS width FROM v_imbalance "               \
-    "WHERE run_id = ?1) "
+    "WITH bins AS (SELECT min(iteration) AS first, (max(iteration) - min(iteration) + 40) / 40 "   \
+    "AS width FROM v_imbalance WHERE run_id = ?1) "
 
 static const char imbalance_sql[] =
     WIDTH "SELECT first + (iteration - first) / width * width AS iteration, layer, "
           "round(avg(expert_max_over_mean), 3) AS value, round(avg(rank_max_over_mean), 3) AS "
           "ranks FROM v_imbalance, bins WHERE run_id = ?1 AND expert_max_over_mean IS NOT NULL "
-          "GROUP BY 1, 2 ORDER BY 2, 1";
+          "GROUP BY 1, 2";
 
 static const char layers_sql[] =
     "WITH uneven AS (SELECT layer, avg(expert_max_over_mean) AS value FROM v_imbalance WHERE "
@@ -29,13 +28,12 @@ static const char layers_sql[] =
 
 /* Of many experts neighbours share a row. */
 static const char experts_sql[] =
-    WIDTH ", routed AS (SELECT (iteration - first) / width AS bin, CAST(expert AS INTEGER) AS "
+    WIDTH ", routed AS (SELECT (iteration - first) / width AS bin, "
           "expert, sum(routes) AS routes FROM v_load, bins WHERE run_id = ?1 AND layer = ?2 GROUP "
           "BY 1, 2), grouped AS (SELECT bin, expert / ((SELECT max(expert) + 64 FROM routed) / 64) "
           "* ((SELECT max(expert) + 64 FROM routed) / 64) AS expert, avg(routes) AS routes FROM "
           "routed GROUP BY 1, 2) SELECT first + bin * width AS iteration, expert, round(routes / "
-          "avg(routes) OVER (PARTITION BY bin), 2) AS value FROM grouped, bins ORDER BY "
-          "2, 1";
+          "avg(routes) OVER (PARTITION BY bin), 2) AS value FROM grouped, bins";
 
 static int write_experts(struct page *page, const struct report_run *run, struct mp_error *error) {
     MP_AUTO(json) json_t *choices = json_array();
@@ -94,7 +92,7 @@ static const struct table_column lost_columns[] = {
 
 static const char ranks_sql[] =
     "SELECT CASE count(*) WHEN 1 THEN CAST(min(rank) AS TEXT) ELSE min(rank) || ' … ' || max(rank) "
-    "END, count(*), status, coalesce(reason, '') FROM v_rank WHERE run_id = ?1 AND status <> "
+    "END, count(*), status, reason FROM v_rank WHERE run_id = ?1 AND status <> "
     "'complete' GROUP BY status, reason ORDER BY min(rank) LIMIT 20";
 static const struct table_column ranks_columns[] = {{"rank", .kind = TABLE_LEFT},
                                                     {"how many", .kind = TABLE_COUNT},

@@ -30,8 +30,8 @@ static const char *faster_than(const struct setting *setting, int own) {
         return NULL;
     for (int i = 0; i < setting->count; i++) {
         const struct speedup_row *row = &setting->row[i];
-        if (!row->unattainable && !(row->dropped > 0) && row->complete > 0 &&
-            !row->ranks_share_cores && !isnan(row->ms) && (!best || row->ms < best->ms))
+        if (!row->unattainable && !(row->dropped > 0) && !row->ranks_share_cores &&
+            !isnan(row->ms) && (!best || row->ms < best->ms))
             best = row;
     }
     return best && best->ms < 0.97 * current->ms ? best->run.label : NULL;
@@ -123,8 +123,7 @@ static int write_speedup(const struct setting *setting, struct mp_error *error) 
 /* ---- curves and phases ---- */
 
 #define BINNED                                                                                     \
-    "WITH bins AS (SELECT max(1, (count(*) + 199) / 200) AS width FROM v_iteration "               \
-    "WHERE run_id = ?1) "
+    "WITH bins AS (SELECT (count(*) + 199) / 200 AS width FROM v_iteration WHERE run_id = ?1) "
 
 static const char iterations_sql[] =
     BINNED "SELECT min(iteration) AS iteration, avg(ms) AS ms, max(ms) AS high, max(steady) AS "
@@ -212,9 +211,9 @@ static int write_comparisons(const struct setting *setting, struct mp_error *err
 /* The other executor's run of the same system: of the same invocation and job, or else of the same
  * model and workload. */
 static const char counterpart_sql[] =
-    "SELECT other.ms_per_iteration, other.run_id, coalesce((SELECT value FROM v_fact WHERE "
+    "SELECT other.ms_per_iteration, (SELECT value FROM v_fact WHERE "
     "v_fact.run_id = max(own.run_id * (own.executor = 'predicted'), other.run_id * (other.executor "
-    "= 'predicted')) AND name = 'cluster'), '') AS cluster FROM v_speedup AS own JOIN v_speedup AS "
+    "= 'predicted')) AND name = 'cluster') FROM v_speedup AS own JOIN v_speedup AS "
     "other ON other.system = own.system AND other.executor <> own.executor AND other.ranks = "
     "own.ranks AND (other.suite_run = own.suite_run AND other.job = own.job OR other.model IS "
     "own.model AND other.workload = own.workload) WHERE own.run_id = ?1 AND other.status = "
@@ -246,7 +245,7 @@ static int add_pair(const struct setting *setting, int i, json_t *chart, struct 
                             .measured = run->predicted ? counterpart : row->ms,
                             .predicted = run->predicted ? row->ms : counterpart};
         pair.ratio = pair.predicted / pair.measured;
-        snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other.row, 2));
+        snprintf(pair.cluster, sizeof pair.cluster, "%s", query_text(other.row, 1));
         json_array_append_new(
             chart, json_pack("[off]", text_value(pair.label), pair.measured, pair.predicted));
         other.code = table_fill(table, &pair, 1, sizeof pair, error);

@@ -15,12 +15,12 @@ static const char phases_sql[] =
     "overlapped_ms / n AS hidden, iteration_ms / n AS whole FROM v_phase, (SELECT count(*) * 1.0 "
     "AS n FROM v_iteration WHERE run_id = ?1) WHERE run_id = ?1), "
     "inside AS (SELECT sum(ms) AS ms, sum(waits) AS waits, sum(hidden) AS hidden, max(whole) AS "
-    "whole FROM own WHERE share IS NOT NULL HAVING max(whole) > 0) "
+    "whole FROM own WHERE share IS NOT NULL HAVING count(*)) "
     "SELECT phase, ms, share, waits, hidden FROM ("
     "SELECT 3 * (share IS NULL) AS place, phase, ms, share, waits, hidden FROM own UNION ALL "
     "SELECT 1, '(no phase)', max(0, whole - ms), max(0, 1 - ms / whole), NULL, NULL FROM inside "
     "UNION ALL SELECT 2, '" PHASES_SUM "', whole, 1, waits, hidden FROM inside) "
-    "ORDER BY place, ms DESC, phase";
+    "ORDER BY place, ms DESC";
 
 enum { PHASE, EXPOSED, SHARE, WAITING, OVERLAPPED, COLUMNS };
 static const struct table_column columns[COLUMNS] = {

@@ -204,7 +204,7 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
     straggler_print(list.one, run->label, FINDINGS_SHOWN, out);
     MP_TRY(print_imbalance(store, run->run_id, out, error));
     MP_TRY(print_pairs(store, "Ranks that did not complete",
-                       "SELECT 'rank ' || rank || ' ' || status, coalesce(reason, '') FROM "
+                       "SELECT 'rank ' || rank || ' ' || status, reason FROM "
                        "v_rank WHERE run_id = ?1 AND status <> 'complete' ORDER BY rank",
                        run->run_id, out, error));
     MP_TRY(print_pairs(store, "Numbers",

@@ -155,7 +155,7 @@ static int collect_span(struct recordings *recordings, struct recording *own,
                         const struct mp_span *span, struct mp_error *error) {
     if (!own->spans || span->start_ns < own->first_start_ns)
         own->first_start_ns = span->start_ns;
-    if (span->end_ns > own->last_end_ns)
+    if (!own->spans || span->end_ns > own->last_end_ns)
         own->last_end_ns = span->end_ns;
     own->spans++;
     own->backward_spans += span->end_ns < span->start_ns;

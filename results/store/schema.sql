@@ -263,7 +263,8 @@ FROM run JOIN run_summary USING (run_id) JOIN v_setting USING (run_id);
 --   loss_final           of the last iteration
 --   max_loss_difference  largest |loss - loss of ep_run_id| / |loss of ep_run_id| over the
 --                        iterations that both recorded; NULL if one of them is not a number
---   iterations_agreed    leading iterations of both whose losses differ by at most 1e-4 of ep_run_id's
+--   iterations_agreed    leading iterations of both whose losses differ by at most 1e-4 of ep_run_id's;
+--                        one whose loss is not a number ends them; NULL without losses
 --   dropped_fraction     routes dropped / routes, over all recorded iterations and layers; NULL without
 --                        routes.  What a system drops it need not compute: its speed-up counts only
 --                        beside this
@@ -302,9 +303,10 @@ SELECT run.run_id, run.suite, run.suite_run, run.job, run.round, run.workload, r
                     THEN max(abs(a.loss - b.loss) / abs(b.loss)) END
         FROM iteration_summary AS a JOIN iteration_summary AS b USING (iteration)
         WHERE a.run_id = run.run_id AND b.run_id = reference.ep_run_id) AS max_loss_difference,
-       (SELECT coalesce(min(CASE WHEN abs(a.loss - b.loss) > 1e-4 * abs(b.loss)
-                                 THEN a.iteration END) - min(a.iteration),
-                        nullif(count(abs(a.loss - b.loss)), 0))
+       (SELECT CASE WHEN count(a.loss - b.loss) > 0
+                    THEN coalesce(min(CASE WHEN abs(a.loss - b.loss) <= 1e-4 * abs(b.loss)
+                                           THEN NULL ELSE a.iteration END) - min(a.iteration),
+                                  count(*)) END
         FROM iteration_summary AS a JOIN iteration_summary AS b USING (iteration)
         WHERE a.run_id = run.run_id AND b.run_id = reference.ep_run_id) AS iterations_agreed,
        own.steady_iterations, own.ranks_share_cores, reference.ep_run_id, reference.balanced_run_id,

@@ -59,7 +59,7 @@ TEST(a_replayed_run_takes_as_long_as_it_took) {
                 assert_true(seconds < replayed);
         }
         const json_t *ranks = member(answer, "per_rank");
-        assert_has(ranks, "#", "2"); /* what one did and waited is its iteration */
+        assert_has(ranks, "#", "2"); /* what one did and was blocked is its iteration */
         assert_true(number(ranks, "0/own_ms") + number(ranks, "0/wait_ms") > 0.5 * measured);
         assert_true(number(ranks, "1/own_ms") + number(ranks, "1/wait_ms") > 0.5 * measured);
     }
@@ -70,7 +70,7 @@ TEST(the_table_says_what_costs) {
                 "run 1 of r.db: suite real, job ep, system ep, workload skewed 0.90 on 2, 2\n",
                 "\nmeasured   ", "\nreplayed as it was   ", "\nwithout imbalance   ",
                 "\nwithout slowest rank (", "\nwithout stragglers   ", "own work  ",
-                "waiting\nrank  ", " ms\n   0  ");
+                "blocked\nrank  ", " ms\n   0  ");
     /* Systems alone, and all of them: what can't do such a job says why. */
     assert_says("moeperf predict --run 1 --db r.db --system all", 0, LACKS("without"),
                 "\nwith ep, planned again  ", "\nwith fssdp  ", "\nCosts fitted to this run: ");

@@ -118,15 +118,15 @@ TEST_TURNS(even_tokens_by_hand, 2, uneven) {
 TEST(ranks_by_hand) {
     struct recording recording;
     AUTO(what_if) struct mp_what_if *what_if;
-    double own, waiting;
+    double own, blocked;
     make_recording(&recording);
     assert_works(mp_what_if_create(&recording.run, &what_if, &error));
-    mp_what_if_rank(what_if, 0, &own, &waiting); /* 4 + i and 1, none and 2 */
+    mp_what_if_rank(what_if, 0, &own, &blocked); /* 4 + i and 1, none and 2 */
     assert_close(own, 2 + 4 + 0.5 + 1, 1e-12);
-    assert_close(waiting, 5.5 + 1 + 2, 1e-12);
-    mp_what_if_rank(what_if, 1, &own, &waiting);
+    assert_close(blocked, 5.5 + 1 + 2, 1e-12);
+    mp_what_if_rank(what_if, 1, &own, &blocked);
     assert_close(own, 7.5 + 2 + 2, 1e-12);
-    assert_close(waiting, 3 + 2, 1e-12);
+    assert_close(blocked, 3 + 2, 1e-12);
 }
 
 /* ---- runs that were recorded ---- */
@@ -283,6 +283,7 @@ RUNS_TEST(what_is_missing_is_named) {
     } cases[] = {
         {"UPDATE rank SET clock = 'wall clock' WHERE rank = 1",
          "has no common clock: rank 1 was put on it by its wall clock"},
+        {"UPDATE rank SET clock = NULL", "common clock: rank 0 was put on it by nothing"},
         {"DELETE FROM span WHERE rank = 1 AND phase_id = "
          "(SELECT id FROM StringIds WHERE value = 'iteration')",
          ": rank 1 has no spans of "},

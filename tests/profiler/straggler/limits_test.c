@@ -73,12 +73,15 @@ TEST_ROWS(events_stand_out, events, event) {
         drawn.work[2 * i][rank] += event->delay;
     if (event->times == 30) /* not half of them, which would be usual */
         drawn.work[0][rank] = drawn.work[2][rank] = 18;
+    for (int i = 1; i < 20; i += 2) /* more than 1 %, and no event */
+        drawn.work[i][rank] += event->times < 30 ? 1 : 0;
     AUTO(straggler) struct mp_straggler found = analysed_drawn(MOST);
     assert_int_equal(found.findings, event->told);
     if (!event->told)
         return;
     assert_finding(&found, 0, rank, MP_CAUSE_ONE_OFF, event->delay * event->times / MOST);
     assert_false(found.finding[0].chronic);
+    assert_close(found.finding[0].seen, (double)event->times / MOST, 1e-12);
     assert_close(found.finding[0].worst, event->delay, 1e-9);
 }
 

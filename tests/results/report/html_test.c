@@ -1,12 +1,6 @@
 /* The HTML report of runs whose numbers are known: what stands in it, that names are only names,
  * and in a browser, where there is one, that every chart is drawn. */
-#include <jansson.h>
-#include <sys/stat.h>
-
-#include "results/report/html.h"
-#include "tests/results/browser.h"
-#include "tests/results/json.h"
-#include "tests/results/runs.h"
+#include "tests/results/report/pages.h"
 
 /* What must stay text, in every place that a name can get to. */
 #define HOSTILE                                                                                    \
@@ -36,71 +30,6 @@ static void add_runs(struct runs_folder *folder, const char *name, bool shares_c
     }
 }
 
-/* A folder in which each module is a line of its own: what is in the page is what was there. */
-static void make_library(struct runs_folder *folder) {
-    static const char *const modules[] = {
-        "util",           "time",       "format",          "loader",     "dataflow",
-        "statistics",     "canvas",     "scale",           "scenegraph", "expression",
-        "event-selector", "selection",  "functions",       "parser",     "runtime",
-        "view",           "transforms", "view-transforms", "encode",     "interpreter"};
-    char path[160];
-    snprintf(path, sizeof path, "%s/vega", folder->path);
-    assert_int_equal(mkdir(path, 0700), 0);
-    setenv("MOEPERF_VEGA", path, 1);
-    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++) {
-        snprintf(path, sizeof path, "%s/vega/vega-%s.min.js", folder->path, modules[i]);
-        FILE *file = fopen(path, "w");
-        assert_non_null(file);
-        fprintf(file, "module.exports = '%s </SCRIPT <!-- </g';", modules[i]);
-        fclose(file);
-    }
-}
-
-/* Writes the report; its path in path[128]. */
-static void write_report(struct runs_folder *folder, const struct mp_report_selection *selection,
-                         char path[128]) {
-    snprintf(path, 128, "%s/report.html", folder->path);
-    assert_works(
-        mp_report_html(folder->store, selection, &(struct mp_page_output){path, NULL}, &error));
-}
-
-/* The report as a page with a library of its own; to be freed. */
-static char *page_of(struct runs_folder *folder) {
-    char path[128];
-    make_library(folder);
-    write_report(folder, NULL, path);
-    return file_text(path);
-}
-
-static json_t *data_of(const char *page) {
-    static const char before[] = "<script type=\"application/json\" id=\"report-data\">";
-    const char *start = strstr(page, before);
-    assert_non_null(start);
-    start += strlen(before);
-    json_error_t fault;
-    json_t *data = json_loadb(start, (size_t)(strstr(start, "</script>") - start), 0, &fault);
-    if (!data)
-        fail_msg("data: %s", fault.text);
-    return data;
-}
-
-/* The choices of the n-th figure with this chart. */
-static const json_t *choices_of(json_t *data, const char *chart, int n) {
-    size_t i;
-    json_t *figure;
-    json_array_foreach(json_object_get(data, "figures"), i, figure) {
-        if (strcmp(json_string_value(json_object_get(figure, "chart")), chart) == 0 && n-- == 0)
-            return json_object_get(figure, "choices");
-    }
-    return NULL;
-}
-
-/* The rows of its first choice. */
-static json_t *rows_of(json_t *data, const char *chart, int n) {
-    const json_t *choice = json_array_get(choices_of(data, chart, n), 0);
-    return json_object_get(json_object_get(choice, "table"), "rows");
-}
-
 RUNS_TEST(words_tables_and_data_are_there) {
     add_runs(folder, NULL, false);
     AUTO(text) char *page = page_of(folder);
@@ -124,11 +53,6 @@ RUNS_TEST(words_tables_and_data_are_there) {
     assert_json(json_array_get(rows_of(data, "predicted", 0), 0), 0, "['ep', 24, 12]");
 }
 
-/* The rows of a chart are these, numbers within a ten-thousandth. */
-static void compare_rows(json_t *data, const char *chart, const char *expected) {
-    assert_json(rows_of(data, chart, 0), 1e-4, expected);
-}
-
 /* Of the 2.5 and 0.5 ms in which ranks are blocked 2 are rank 1's for rank 0, the rest is transfer.
  */
 RUNS_TEST(waiting_is_apart_from_transfers) {
@@ -150,6 +74,10 @@ RUNS_TEST(charts_show_what_was_recorded) {
     fssdp.round = 1;
     second.ms[1] = second.ms[2] = second.ms[3] = 16;
     runs_add(folder, &fssdp, &second);
+    runs_execute(
+        folder->store,
+        "UPDATE imbalance_summary SET expert_max_over_mean = expert_max_over_mean + "
+        "iteration * run_id, rank_max_over_mean = rank_max_over_mean + iteration * run_id");
     AUTO(text) char *page = page_of(folder);
     AUTO(json) json_t *data = data_of(page);
     compare_rows(data, "speedup",
@@ -169,10 +97,10 @@ RUNS_TEST(charts_show_what_was_recorded) {
                  "[[\"ep\", 0, 6], [\"ep\", 1, 2], [\"ep\", 3, 2], [\"ep\", 4, 0.5], [\"ep\", 7, "
                  "16.5], [\"ep\", 8, 0], [\"fssdp\", 0, 6], [\"fssdp\", 1, 2], [\"fssdp\", 3, 2], "
                  "[\"fssdp\", 4, 0.5], [\"fssdp\", 7, 2.5], [\"fssdp\", 8, 0]]");
-    /* 60 of 100 routes on one of four experts, 60 and 20 tokens; 2 ms in the exchange and 0.25 in
-     * the copies. */
+    /* 60 of 100 routes on one of four experts, 60 and 20 tokens, and what was added; 2 ms in the
+     * exchange and 0.25 in the copies. */
     compare_rows(data, "imbalance",
-                 "[[0, 0, 2.4, 1.5], [1, 0, 2.4, 1.5], [2, 0, 2.4, 1.5], [3, 0, 2.4, 1.5]]");
+                 "[[0, 0, 2.4, 1.5], [1, 0, 3.4, 2.5], [2, 0, 4.4, 3.5], [3, 0, 5.4, 4.5]]");
     compare_rows(data, "scatter",
                  "[[0, 0, 0, 1.5, 2.25], [0, 1, 0, 1.5, 2.25],"
                  " [0, 2, 0, 1.5, 2.25], [0, 3, 0, 1.5, 2.25]]");
@@ -187,56 +115,10 @@ RUNS_TEST(charts_show_what_was_recorded) {
                     "<td>7.4</td><td>1.000</td><td>0.000</td></tr>",
                     "<tr><th scope=\"row\" class=\"words\">layer 0 expert</th>"
                     "<td>4.000</td><td>2.250</td><td>0</td><td>100</td>"
-                    "<td>1.50</td></tr>",
-                    "<tr><th scope=\"row\">0</th><td>4</td><td>2.40</td><td>1.50</td>"
+                    "<td>1.50</td></tr>\n<tr><th scope=\"row\" class=\"words\">layer 0 fetch</th>"
+                    "<td>0.250</td><td>2.250</td><td>1</td><td>100</td><td>–</td></tr>\n</tbody>",
+                    "<tr><th scope=\"row\">0</th><td>4</td><td>3.90</td><td>3.00</td>"
                     "<td>2.59</td><td>25.0</td><td>0.0</td></tr>");
-}
-
-/* One iteration span by span, and a longer one with too many, in bins of 1 ms: what most of each
- * went to, neighbours together.  By hand. */
-RUNS_TEST(a_timeline_shows_spans_or_what_bins_went_to) {
-    enum { MANY = 2600 };
-    static const struct runs_span few[] = {
-        {MP_PHASE_ITERATION, MP_NO_DIRECTION, 400000, 10000, 0, -1, -1, -1, false},
-        {MP_PHASE_ATTENTION, MP_BACKWARD, 401000, 1000, 0, 2, -1, -1, false},
-        {MP_PHASE_COMBINE, MP_FORWARD, 403000, 2000, 500, -1, -1, -1, false}, /* waits first */
-        {MP_PHASE_FETCH, MP_FORWARD, 404000, 500, 0, -1, -1, -1, true},
-        {MP_PHASE_DATA, MP_NO_DIRECTION, 406000, 1000, 250, -1, -1, -1, false},
-    };
-    static const struct runs_span long_ones[] = {
-        {MP_PHASE_ITERATION, MP_NO_DIRECTION, 0, 400000, 0, -1, -1, -1, false},
-        {MP_PHASE_ATTENTION, MP_FORWARD, 150000, 50400, 0, 0, -1, -1, false}, /* 0.4 of the last */
-        {MP_PHASE_COMBINE, MP_FORWARD, 210000, 10000, 4000, 0, -1, -1, false},
-        {MP_PHASE_DISPATCH, MP_FORWARD, 230000, 10000, 4000, 0, -1, -1, false},
-        {MP_PHASE_EXPERT, MP_FORWARD, 250000, 300, 0, 0, -1, -1, false},
-        {MP_PHASE_ATTENTION, MP_FORWARD, 250300, 700, 0, 1, -1, -1, false},
-    };
-    struct mp_store_run run = runs_description("ep", "text");
-    struct runs_rank rank;
-    run.ranks = 1;
-    runs_rank_open(folder, 0, 1, &rank);
-    runs_record_all(&rank, 0, long_ones);
-    for (int i = 0; i < MANY; i++)
-        runs_record_one(&rank, 0, MP_PHASE_EXPERT, MP_FORWARD, 50 * i, 50, 0, 0, -1, -1, false);
-    runs_record_all(&rank, 1, few);
-    runs_ingest(folder, &run, &rank, 1);
-    runs_execute(folder->store, "UPDATE iteration_summary SET steady = 1");
-    AUTO(text) char *page = page_of(folder);
-    AUTO(json) json_t *data = data_of(page);
-    const json_t *choices = choices_of(data, "timeline", 0);
-    assert_contains(page, "each of 400 steps");
-    assert_json(json_object_get(json_object_get(json_array_get(choices, 0), "table"), "rows"), 0,
-                "[[0, 0, 130, 0, null], [0, 150, 200, 1, null], [0, 210, 214, 8, null], [0, 214, "
-                "220, 3, null], [0, 230, 236, 3, null], [0, 236, 240, 8, null], [0, 250, 251, 1, "
-                "null]]");
-    assert_json(json_object_get(json_object_get(json_array_get(choices, 1), "table"), "rows"), 0,
-                "[[0, 1000, 2000, 1, 'layer 2 attention backward'], [0, 3000, 3500, 8, 'combine "
-                "forward'], [0, 3500, 5000, 3, 'combine forward'], [0, 6000, 6750, 6, 'data'], [0, "
-                "6750, 7000, 8, 'data']]");
-    assert_json(json_object_get(json_array_get(choices, 0), "signals"), 1e-9,
-                "{'unit': 1, 'ranks': 1, 'stride': 1, 'length': 400}");
-    assert_json(json_object_get(json_array_get(choices, 1), "signals"), 1e-9,
-                "{'unit': 0.001, 'ranks': 1, 'stride': 1, 'length': 10}");
 }
 
 /* Before everything else on the page, and nobody is called the fastest. */
@@ -252,6 +134,31 @@ RUNS_TEST(a_busy_machine_is_said_first) {
     assert_contains(page, "Which system is faster can&#39;t be told");
     assert_null(strstr(page, "x as fast"));
     assert_null(strstr(page, "Fastest on this setting"));
+}
+
+/* Uneven routes take 6.5 ms.  Whoever is said to be faster could be run, ended, and drops nothing.
+ */
+RUNS_TEST(advice_names_who_is_faster) {
+    static const struct {
+        const char *system, *status;
+        int ms;
+        bool drops, unattainable;
+    } others[] = {{"fssdp", "complete", 6, false, false},
+                  {"slower", "complete", 7, false, false},
+                  {"dropper", "complete", 5, true, false},
+                  {"failed", "failed", 5, false, false},
+                  {"yardstick", "complete", 5, false, true}};
+    runs_add_uneven(folder, "ep");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct mp_store_run run = runs_description(others[i].system, "text");
+        struct runs_standard as = {.count = 2, .drops_nothing = !others[i].drops};
+        run.status = others[i].status;
+        run.unattainable = others[i].unattainable;
+        as.ms[0] = as.ms[1] = others[i].ms;
+        runs_add(folder, &run, &as);
+    }
+    AUTO(text) char *page = page_of(folder);
+    assert_contains(page, "Fastest on this setting: fssdp. A system that");
 }
 
 /* Where the run has measured it: 4 x 7 + 1 spans per rank, 1,000 ns each, of 28 ms on average. */

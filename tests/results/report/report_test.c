@@ -1,5 +1,6 @@
 /* What the reports say about runs whose numbers are known (tests/results/runs.h). */
 #include "results/report/groups.h"
+#include "results/report/stragglers.h"
 #include "tests/results/json.h"
 #include "tests/results/report/texts.h"
 
@@ -90,38 +91,51 @@ static void add_number(struct mp_store *store, const char *name, int64_t run_id,
     runs_execute(store, sql);
 }
 
-/* Ten iterations of 4 spans on 2 ranks; the rank where a span costs most counts. */
+/* Others' numbers, of other runs and of single iterations. */
+static void add_decoys(struct mp_store *store) {
+    runs_execute(
+        store, "INSERT OR IGNORE INTO number SELECT column1, rank, column2, -1, name_id, 9 * value "
+               "FROM number, (VALUES (1, -1), (2, 0), (3, -1)) WHERE run_id = 2");
+}
+
+/* Ten iterations of 4 spans on 2 ranks of 3; the rank where a span costs most counts. */
 RUNS_TEST(every_report_says_what_recording_cost) {
-    const struct mp_report_selection first = {.run_id = 1};
+    const struct mp_report_selection second = {.run_id = 2};
     int cost = 50 + (int)(test_seed() % 900);
     char words[160], lines[200];
+    runs_add_usual(folder, "ep", &runs_ep);
     runs_add_uneven(folder, "ep");
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_execute(folder->store, "UPDATE run SET ranks = 3, iterations_wanted = 20");
     report reports[] = {mp_report_stragglers_in_full, mp_report_phases};
     for (int i = 0; i < 2; i++) {
-        assert_report(reports[i], folder->store, &first,
+        assert_report(reports[i], folder->store, &second,
                       "Recording cost: 80 spans, and the run did not measure what one costs.");
     }
-    add_number(folder->store, "record-span-ns", 1, 0, cost - 20);
-    add_number(folder->store, "record-span-ns", 1, 1, cost);
+    add_number(folder->store, "record-span-ns", 2, 0, cost - 20);
+    add_number(folder->store, "record-span-ns", 2, 1, cost);
+    add_decoys(folder->store);
     snprintf(words, sizeof words, "4 spans per iteration at %d ns: %.3f %% of an iteration", cost,
              100 * 4 * cost / 6.5e6);
     snprintf(lines, sizeof lines, "Recording cost: %s.\n", words);
     for (int i = 0; i < 2; i++) {
-        assert_report(reports[i], folder->store, &first, lines);
+        assert_report(reports[i], folder->store, &second, lines);
     }
-    AUTO(text) char *text = run_text(folder, 1, MP_REPORT_TEXT);
+    AUTO(text) char *text = run_text(folder, 2, MP_REPORT_TEXT);
     snprintf(lines, sizeof lines, "recording cost      %s\n", words);
     assert_says(text, lines);
 }
 
 /* Of a program that makes NVTX ranges the ranges count, not the spans that rules made of some. */
 RUNS_TEST(ranges_of_a_program_have_their_own_cost) {
-    const struct mp_report_selection first = {.run_id = 1};
+    const struct mp_report_selection second = {.run_id = 2};
+    runs_add_usual(folder, "ep", &runs_ep);
     runs_add_uneven(folder, "ep");
-    add_number(folder->store, "nvtx-pair-ns", 1, 0, 100);
-    add_number(folder->store, "nvtx-ranges", 1, 0, 1000);
-    add_number(folder->store, "nvtx-ranges", 1, 1, 600);
-    assert_report(mp_report_phases, folder->store, &first,
+    add_number(folder->store, "nvtx-pair-ns", 2, 0, 100);
+    add_number(folder->store, "nvtx-ranges", 2, 0, 1000);
+    add_number(folder->store, "nvtx-ranges", 2, 1, 600);
+    add_decoys(folder->store);
+    assert_report(mp_report_phases, folder->store, &second,
                   "Recording cost: 80 ranges per iteration at 100 ns: 0.123 % of an iteration.");
 }
 
@@ -178,19 +192,21 @@ RUNS_TEST(a_long_name_leaves_words_whole) {
 
 RUNS_TEST(phases_add_up_to_the_iteration) {
     runs_add_usual(folder, "ep", &runs_ep);
+    runs_execute(folder->store,
+                 "UPDATE phase_summary SET overlapped_ms = overlapped_ms + 2 * wait_ms");
     assert_text(mp_report_phases, folder->store, NULL,
                 "ep, text, run 1: mean over its iterations and 2 ranks\n"
                 "             ms/it-  share       of it  besides, over-\n"
                 "phase       eration      %  blocked ms       lapped ms\n"
                 "expert        6.000   22.2       0.000           0.000\n"
                 "attention     2.000    7.4       0.000           0.000\n"
-                "combine       2.000    7.4       1.000           0.000\n"
-                "fetch         0.500    1.9       0.125           0.500\n"
+                "combine       2.000    7.4       1.000           2.000\n"
+                "fetch         0.500    1.9       0.125           0.750\n"
                 "(no phase)   16.500   61.1           -               -\n"
-                "iteration    27.000  100.0       1.125           0.500\n"
-                "validate      2.000      -       0.750           0.000\n"
+                "iteration    27.000  100.0       1.125           2.750\n"
+                "validate      2.000      -       0.750           1.500\n"
                 "ep: expert takes 22 % of the iteration; ranks are blocked 4 % of it, until\n"
-                "others come and by transfers; 0.50 ms of transfers are hidden behind\n"
+                "others come and by transfers; 2.75 ms of transfers are hidden behind\n"
                 "computation.\n"
                 "Recording cost: 58 spans, and the run did not measure what one costs.\n");
 }
@@ -201,15 +217,15 @@ RUNS_TEST(a_phase_that_waits_says_so) {
     static const struct runs_span spans[] = {
         {MP_PHASE_ITERATION, MP_NO_DIRECTION, 0, 10000, 0, -1, 50, -1, false},
         {MP_PHASE_EXPERT, MP_FORWARD, 0, 3000, 0, 0, 50, -1, false},
-        {MP_PHASE_DISPATCH, MP_FORWARD, 3000, 6000, 5000, 0, 50, -1, false},
+        {MP_PHASE_DISPATCH, MP_FORWARD, 3000, 8000, 5000, 0, 50, -1, false}, /* beyond its end */
     };
     runs_rank_open(folder, 0, 1, &rank);
     runs_record_all(&rank, 0, spans);
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);
-    assert_report(mp_report_phases, folder->store, NULL,
-                  "\nep: dispatch takes 60 % of the iteration, most of it blocked; ranks are ");
+    assert_report(mp_report_phases, folder->store, NULL, "\n(no phase)    0.000    0.0 ",
+                  "\nep: dispatch takes 80 % of the iteration, most of it blocked; ranks are ");
 }
 
 RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
@@ -232,30 +248,119 @@ RUNS_TEST(json_has_the_numbers_unrounded) {
                 " 'speed_vs_balanced': 0.675, 'max_loss_difference': 0.1, 'rounds_complete': 2},"
                 " {}], 'incomplete': [{'reason': 'rank 1 was killed by signal 9'}]}");
     assert_json(phases, 1e-9,
-                "{'rows': [{'phases': [{'phase': 'expert', 'exposed_ms': 24}, {}, {}, {}, {}]}, {},"
+                "{'rows': [{'phases': [{'phase': 'expert', 'exposed_ms': 24, 'iterations': 4}, {}, "
+                "{}, {}, {}]}, {},"
                 " {}]}");
 }
 
+/* The second of three, whose ranks failed, with figures that differ by iteration and by rank. */
 RUNS_TEST(one_run_is_shown_in_full) {
+    struct mp_store_run balanced = runs_description("ep", "balanced");
+    struct mp_store_run fssdp = runs_description("fssdp", "text");
+    runs_add(folder, &balanced, &runs_balanced);
+    runs_add(folder, &fssdp, &runs_fssdp);
     runs_add_usual(folder, "ep", &runs_ep);
+    add_number(folder->store, "own", 2, 0, 3);
+    add_number(folder->store, "own", 2, 1, 5);
+    add_decoys(folder->store);
+    runs_execute(
+        folder->store,
+        "UPDATE imbalance_summary SET experts = 4 + iteration % 2, expert_max_over_mean = "
+        "expert_max_over_mean + iteration * iteration, rank_max_over_mean = rank_max_over_mean + "
+        "iteration * iteration, effective_experts = effective_experts + iteration * iteration, "
+        "dead_fraction = dead_fraction + iteration * iteration / 100.0, dropped_fraction = "
+        "dropped_fraction + iteration * iteration / 100.0 WHERE run_id = 2;"
+        "UPDATE rank SET status = iif(rank, 'failed', 'cut'), reason = 'reason ' || rank;"
+        "INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), (2, 0, 'd', "
+        "printf('%.201c', 'd'))");
     static const char *const says[] = {
-        "Run 1\n",
+        "Run 2\n",
         "workload            text\n",
         "iterations          4 of 4\n",
-        "ms/iteration        24.000\n",
-        "expert        6.000   22.2",
-        "ep: no rank makes the others wait for 3 % of an iteration or more",
-        "    0        4        2.40       1.50       2.59  25.0      5.0\n",
-        "    1        4           -          -          -     -        -\n",
-        "environment.host (rank 1): second\n"};
-    AUTO(text) char *text = run_text(folder, 1, MP_REPORT_TEXT);
+        "ms/iteration        12.000\n",
+        "expert        6.000   46.2",
+        "fssdp: no rank makes the others wait for 3 % of an iteration or more",
+        ("    0        5        5.90       5.00       6.09  28.5      8.5\n"
+         "    1        5           -          -          -     -        -\n"
+         "\nRanks that did not complete\nrank 0 cut: reason 0\nrank 1 failed: reason 1\n"
+         "\nNumbers\nown: 5\nranks-share-cores: 0\n\nFacts\na: b\nc:\ncccccccc"),
+        "ccc\nenvironment.host (rank 0): first\nenvironment.host (rank 1): second\n"};
+    AUTO(text) char *text = run_text(folder, 2, MP_REPORT_TEXT);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         assert_says(text, says[i]);
-    AUTO(text) char *all = run_text(folder, 1, MP_REPORT_JSON);
+    AUTO(text) char *all = run_text(folder, 2, MP_REPORT_JSON);
     AUTO(json) json_t *object = json_loads(all, 0, NULL);
-    assert_json(object, 1e-9,
-                "{'iterations': [{}, {}, {}, {}], 'imbalance': [{}, {}, {}, {}, {}, {}, {}, {}],"
-                " 'facts': [{}, {}, {}], 'run': {'ms_per_iteration': 24}}");
+    assert_json(
+        object, 1e-9,
+        "{'iterations': [{'iteration': 0}, {}, {}, {}], 'imbalance': [{}, {'iteration': 0, "
+        "'layer': 1}, {}, {}, {}, {}, {}, {}], 'ranks': [{'rank': 0}, {}], 'numbers': [{}, "
+        "{}, {}, {}], 'phases': [{'phase': 'expert'}, {}, {}, {}, {}], 'facts': [{}, {}, {}, "
+        "{}, {}, {}], 'run': {'run_id': 2, 'ms_per_iteration': 12, 'steady_iterations': 3, "
+        "'speedup_vs_ep': 2, 'speed_vs_balanced': 0.75}}");
+}
+
+/* Which of its rounds is a group's example, by hand: 30 of 20, 30, 35 and 40 ms, one that failed
+ * and two that left nothing; the only one with a time; the last where none has. */
+RUNS_TEST(examples_are_of_median_time) {
+    static const struct {
+        const char *system, *job, *workload, *status;
+        int ms; /* 0: none */
+    } runs[] = {{"ep", "ep", "text", "failed", 50},      {"ep", "ep", "text", "complete", 0},
+                {"ep", "ep", "text", "complete", 0},     {"ep", "ep", "text", "complete", 40},
+                {"ep", "ep", "text", "complete", 20},    {"ep", "ep", "text", "complete", 35},
+                {"ep", "ep", "text", "complete", 30},    {"fssdp", "b", "text", "complete", 12},
+                {"fssdp", "b", "text", "failed", 0},     {"other", "c", "text", "failed", 0},
+                {"other", "c", "text", "failed", 0},     {"x", "ep", "text", "complete", 12},
+                {"fssdp", "b", "another", "complete", 9}};
+    static const int64_t examples[] = {7, 8, 11, 12, 13};
+    struct report_runs loaded;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        struct mp_store_run run = runs_description(runs[i].system, runs[i].workload);
+        struct runs_standard as = runs_ep;
+        run.job = runs[i].job;
+        run.round = (int)i;
+        run.status = runs[i].status;
+        as.ms[1] = as.ms[2] = as.ms[3] = runs[i].ms;
+        if (runs[i].ms)
+            runs_add(folder, &run, &as);
+        else
+            assert_works(mp_store_ingest(folder->store, &run, NULL, 0, NULL, &error));
+    }
+    add_number(folder->store, "nvtx-pair-ns", 1, 0, 1);
+    assert_works(report_runs_load(folder->store, NULL, &loaded, &error));
+    assert_numbers(loaded.groups, 5, loaded.tables, 2);
+    for (int g = 0; g < 5; g++)
+        assert_int_equal(report_group_example(&loaded, g)->run_id, examples[g]);
+    assert_string_equal(report_group_label(&loaded, 1), "fssdp");
+    assert_true(loaded.run[0].foreign && !loaded.run[3].foreign);
+    report_runs_free(&loaded);
+}
+
+/* Of the second of three runs, unlike the others: whether it is on one host, can be replayed, can
+ * be planned for, and has marks of others. */
+RUNS_TEST(context_is_of_the_run) {
+    static const char *const cases[][2] = {
+        {"1110",
+         "UPDATE run SET job_text = 'job' WHERE run_id = 2; DELETE FROM load WHERE run_id <> "
+         "2; UPDATE rank SET host = rank, clock = 'wall clock' WHERE run_id <> 2"},
+        {"1110", "INSERT INTO NVTX_EVENTS (start, eventType, run_id, rank) VALUES (0, 34, 1, 0)"},
+        {"1111", "UPDATE NVTX_EVENTS SET run_id = 2"},
+        {"1101", "UPDATE run SET job_text = iif(run_id = 2, '', 'job')"},
+        {"1101", "UPDATE run SET job_text = 'job'; UPDATE load SET run_id = 3"},
+        {"0001", "UPDATE load SET run_id = 2; UPDATE rank SET host = rank, clock = 'wall clock'"},
+        {"1001", "UPDATE rank SET clock = NULL; UPDATE run SET executor = 'predicted'"}};
+    for (int i = 0; i < 3; i++)
+        runs_add_usual(folder, "ep", &runs_ep);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct straggler of;
+        char found[8];
+        runs_execute(folder->store, cases[i][1]);
+        assert_works(straggler_find(folder->store, 2, &of, &error));
+        snprintf(found, sizeof found, "%d%d%d%d", of.context.one_host, of.context.can_replay,
+                 of.context.can_plan, of.context.others);
+        assert_string_equal(found, cases[i][0]);
+        mp_straggler_destroy(&of.found);
+    }
 }
 
 RUNS_TEST(the_list_has_a_line_per_run) {
@@ -269,9 +374,15 @@ RUNS_TEST(the_list_has_a_line_per_run) {
                 "run     started (UTC)  suite  job  workload  ranks  eration  status\n"
                 "  1  2025-01-31 12:00  tiny   ep   text          2    24.00  complete\n"
                 "  2  2025-01-31 12:00  other  ep   text          2    24.00  complete\n");
-    struct mp_report_selection selection = {.suite = "tiny"};
-    AUTO(json) json_t *object = json_of(mp_report_runs, folder->store, &selection);
-    assert_json(object, 0, "{'rows': [{'run_id': 1}]}");
+    const struct mp_report_selection selections[] = {
+        {.suite = "tiny"}, {.suite_run = "tiny-1"}, {.run_id = 1}};
+    for (int i = 0; i < 3; i++) {
+        assert_report(mp_report_runs, folder->store, &selections[i], LACKS "other");
+        AUTO(json) json_t *object = json_of(mp_report_runs, folder->store, &selections[i]);
+        assert_json(object, 1e-4,
+                    "{'rows': [{'run_id': 1, 'ms_per_iteration': 24, 'tokens_per_s': 4166.6667, "
+                    "'loss_final': 2}]}");
+    }
 }
 
 /* Without a selection the latest invocation, with one that and no other. */

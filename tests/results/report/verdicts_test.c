@@ -136,21 +136,38 @@ RUNS_TEST(one_host_has_no_network) {
     }
 }
 
-/* Where one of the rounds has no loss to compare, none is said of all. */
-TEST(a_difference_is_of_all_rounds) {
-    struct report_run run[2] = {{.complete = true, .max_loss_difference = 0.25},
-                                {.complete = true, .max_loss_difference = 0.5}};
-    struct report_runs runs = {.count = 2, .groups = 1, .tables = 1, .run = run};
-    struct speedup_row *rows;
+/* Of three rounds with 2, 4 and 1 of everything and one that failed.  Where one of the rounds has
+ * no loss to compare, none is said of all. */
+TEST(rows_are_of_complete_rounds) {
+    static const double values[] = {2, 4, 1, 8};
+    struct report_run run[4];
+    struct report_runs runs = {.count = 4, .groups = 1, .tables = 1, .run = run};
+    struct speedup_row *row;
     int count;
-    for (int i = 0; i < 2; i++) {
-        run[i].max_loss_difference = i ? NAN : 0.25;
-        run[1 - i].max_loss_difference = 0.5;
-        assert_works(speedup_rows(&runs, 0, &rows, &count, &error));
-        if (i)
-            assert_true(isnan(rows->loss_difference));
-        else
-            assert_close(rows->loss_difference, 0.5, 0);
-        free(rows);
+    for (int i = 0; i < 4; i++) {
+        const double value = values[i];
+        run[i] = (struct report_run){.complete = i < 3,
+                                     .ms_per_iteration = value,
+                                     .tokens_per_s = value,
+                                     .speedup_vs_ep = value,
+                                     .loss_final = value,
+                                     .max_loss_difference = value,
+                                     .iterations_agreed = value,
+                                     .dropped = value,
+                                     .ms_p99 = value,
+                                     .bound_ms = value,
+                                     .of_bound = value,
+                                     .s_to_target = value,
+                                     .taken = value};
     }
+    assert_works(speedup_rows(&runs, 0, &row, &count, &error));
+    assert_numbers(row->ms, 2, row->p99, 2, row->tokens_per_s, 2, row->speedup, 2, row->loss_final,
+                   2, row->dropped, 2, row->bound_ms, 2, row->of_bound, 2, row->s_to_target, 2);
+    assert_numbers(row->ms_min, 1, row->ms_max, 4, row->speedup_min, 1, row->speedup_max, 4,
+                   row->loss_difference, 4, row->agreed, 1, row->taken, 8);
+    free(row);
+    run[0].max_loss_difference = NAN;
+    assert_works(speedup_rows(&runs, 0, &row, &count, &error));
+    assert_true(isnan(row->loss_difference));
+    free(row);
 }

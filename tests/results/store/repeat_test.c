@@ -229,13 +229,14 @@ RUNS_TEST(killed_while_adding) {
 
 /* ---- recordings that do not belong together ---- */
 
-static void rewrite_header(const char *path, int64_t later_ns, int version) {
+static void rewrite_header(const char *path, int64_t later_ns, int64_t monotonic_ns, int version) {
     uint64_t bytes[(sizeof(struct spool_head) + sizeof(struct mp_spool_header)) / 8];
     struct spool_head *head = (void *)bytes;
     struct mp_spool_header *header = (void *)(bytes + sizeof *head / 8);
     int file = open(path, O_RDWR);
     assert_int_equal(pread(file, bytes, sizeof bytes, 0), sizeof bytes);
     header->realtime_ns += later_ns;
+    header->monotonic_ns = monotonic_ns;
     header->version = version;
     head->check = spool_check(head);
     assert_int_equal(pwrite(file, bytes, sizeof bytes, 0), sizeof bytes);
@@ -260,13 +261,10 @@ RUNS_TEST(what_does_not_belong_together_is_named) {
                                 false);
             runs_rank_close(&ranks[r], MP_OK, "");
         }
-        if (i < 3)
-            rewrite_header(ranks[1].path,
-                           (i == 0   ? 600
-                            : i == 1 ? -600
-                                     : 0) *
-                               1000000000L,
-                           i == 2 ? 99 : MP_SPOOL_VERSION);
+        const int64_t later_s = i == 0 ? 600 : i == 1 ? -600 : 0;
+        rewrite_header(ranks[0].path, 0, RUNS_T0, MP_SPOOL_VERSION);
+        rewrite_header(ranks[1].path, later_s * 1000000000, RUNS_T0,
+                       i == 2 ? 99 : MP_SPOOL_VERSION);
         const char *paths[] = {ranks[0].path, ranks[1].path};
         struct mp_store_run run = runs_description("ep", "text");
         assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
@@ -285,4 +283,21 @@ RUNS_TEST(what_does_not_belong_together_is_named) {
     /* Times of different runs are not subtracted: the longest rank's, not from one to the other. */
     assert_rows(folder->store, "SELECT round(ms) FROM v_iteration WHERE run_id = 1",
                 "39.0\n19.0\n27.0\n23.0");
+}
+
+/* The same of two that recorded for a moment, 1000 s before their clocks' zero. */
+RUNS_TEST(recordings_end_before_zero) {
+    struct mp_store_run run = runs_description("ep", "text");
+    const char *paths[2];
+    struct runs_rank ranks[2];
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        runs_record_one(&ranks[r], 0, MP_PHASE_GATE, MP_FORWARD, -2000000000, 4, 0, 0, 1, -1,
+                        false);
+        runs_rank_close(&ranks[r], MP_OK, "");
+        rewrite_header(ranks[r].path, r * 600000000000, -RUNS_T0, MP_SPOOL_VERSION);
+        paths[r] = ranks[r].path;
+    }
+    assert_works(mp_store_ingest(folder->store, &run, paths, 2, NULL, &error));
+    assert_rows(folder->store, "SELECT reason LIKE '%600 s later than%' FROM rank", "NULL\n1");
 }
