@@ -95,12 +95,15 @@ static double seconds_with(const struct mp_nodewise_costs *costs, double hidden,
     double at_gate = rest->fullest < 0 ? 0 : (double)rest->at_gate[rest->fullest];
     double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
     double work = (double)(rest->routes - rest->all) / nodes + (double)most;
-    double copies = covered * away + (row->experts - covered) / nodes * costs->copies_each;
+    double own = (row->experts - covered) / nodes * costs->copies_each / ranks_per_node;
+    double copies = covered * away / ranks_per_node + own;
     /* Some rank has one, however few there are. */
-    double products = copies > 0 ? fmax(copies / ranks_per_node, 1) : 0;
+    double products = copies > 0 ? fmax(copies, 1) : 0;
+    double fetched = (covered - row->before) * away * costs->fetch_between;
+    double reduced = covered * away * costs->reduce_between;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
-           mp_nodewise_exposed((covered - row->before) * away * costs->fetch_between, hidden) +
-           mp_nodewise_exposed(covered * away * costs->reduce_between, costs->hidden_backward) +
+           mp_nodewise_exposed(fetched + own * costs->fetch_inside, hidden) +
+           mp_nodewise_exposed(reduced + own * costs->reduce_inside, costs->hidden_backward) +
            products * costs->product;
 }
 

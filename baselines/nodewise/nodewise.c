@@ -545,15 +545,16 @@ static void choose_late(struct nodewise *self, const struct mp_load *load,
     const struct mp_nodewise_experts all = {&self->topology, during->owner, self->total,
                                             during->experts, self->memory};
     const bool pools = self->pools[plan->layer];
+    struct mp_nodewise_costs costs = pools ? self->pooled : self->costs;
     double seconds;
+    costs.copies_each = 0; /* those are there */
     memset(self->fate, 0, (size_t)all.experts * sizeof *self->fate);
     if (mp_topology_nodes(&self->topology) == 1 || self->options.cover != MP_AUTO)
         return;
     const int everywhere = order_experts(self, load, during);
     const int late = self->options.correct ? room_for_late(self) : 0;
-    const int cover =
-        mp_nodewise_cover(pools ? &self->pooled : &self->costs, 0, &all, everywhere,
-                          least(all.experts, everywhere + late), self->order, &seconds);
+    const int cover = mp_nodewise_cover(
+        &costs, 0, &all, everywhere, least(all.experts, everywhere + late), self->order, &seconds);
     for (int i = everywhere; i < all.experts; i++)
         self->fate[self->order[i]] = i < cover ? LATE : pools ? DIVIDED : SPREAD;
 }

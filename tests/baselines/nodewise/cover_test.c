@@ -179,7 +179,7 @@ TEST(further_ones_are_covered_by_hand) {
 }
 
 /* Two nodes of two gates with an expert each: the first one's 60 routes, or what a node has of 80
- * and 40; and of experts that are in one node alone a product more on every rank. */
+ * and 40; and of experts that are in one node alone a copy more on every rank. */
 TEST(gates_are_pooled_by_hand) {
     static const int32_t owner[] = {0, 1, 2, 3};
     static const int64_t total[] = {60, 20, 30, 10};
@@ -188,7 +188,9 @@ TEST(gates_are_pooled_by_hand) {
     const struct mp_nodewise_experts all = {&topology, owner, total, 4, room};
     const struct mp_nodewise_costs apart = {.row_between = 1,
                                             .fetch_between = 60,
-                                            .hidden_backward = 1e9,
+                                            .fetch_inside = 3,
+                                            .reduce_inside = 5,
+                                            .hidden_backward = 1,
                                             .product = 7,
                                             .gates = 2,
                                             .ranks_per_gate = 1};
@@ -198,10 +200,9 @@ TEST(gates_are_pooled_by_hand) {
     assert_int_equal(mp_nodewise_cover(&apart, 0, &all, 0, 4, order, &seconds), 0);
     assert_true(seconds == 60);
     assert_int_equal(mp_nodewise_cover(&pooled, 0, &all, 0, 4, order, &seconds), 0);
-    assert_true(seconds == 40 + 7);
-    /* The fuller node's first: 20 in and 40 out of 60, 30 s of its way for half of the nodes; then
-     * the other's. */
+    assert_true(seconds == 40 + 7 + 3 + 4);
+    /* The hottest of the fuller node first, then of the other; half as many copies are left. */
     assert_int_equal(mp_nodewise_cover(&pooled, 60, &all, 0, 2, order, &seconds), 2);
     assert_memory_equal(order, ((const int32_t[]){0, 2, 1, 3}), sizeof order);
-    assert_true(seconds == 10 + 7);
+    assert_true(seconds == 10 + 7 + 1.5 + 1.5);
 }
