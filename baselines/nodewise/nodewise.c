@@ -747,8 +747,8 @@ const struct mp_system mp_system_nodewise = {
         "Every node gets the hottest experts once, as many as save more rows between nodes than "
         "their own way costs beyond what attention hides, and spreads them over its ranks; inside "
         "a node, ranks that have more than others give routes away with a copy. Both before the "
-        "gate on the last loads and, where that pays, after it on the actual ones. Rows travel in "
-        "chunks of "
+        "gate on the last loads and, where that pays, after it on the actual ones. Where a node's "
+        "gates win by it, experts that are in it alone are behind each. Rows travel in chunks of "
         "whole experts, under the products of others, and on their way back before weights have "
         "their gradients. Exact and dropless.",
     .capabilities = MP_SYSTEM_REPLICATES | MP_SYSTEM_PLANS_BEFORE_GATE | MP_SYSTEM_UNEVEN_EXPERTS |
