@@ -166,11 +166,12 @@ void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int lim
         int from = node->above.item[0].id, to = node->below.item[0].id;
         int64_t over = (int64_t)node->above.item[0].key, under = (int64_t)node->below.item[0].key;
         struct gift gift = choose_gift(node, from, over, under);
-        struct mp_nodewise_share *there =
-            gift.share ? share_of(node, to, gift.share->expert) : NULL;
-        if (gift.taken < least) {
+        if (!gift.share || gift.taken < least) {
             mp_queue_pop(&node->above);
-        } else if (!there && node->copies[to] >= limit) {
+            continue;
+        }
+        struct mp_nodewise_share *there = share_of(node, to, gift.share->expert);
+        if (!there && node->copies[to] >= limit) {
             mp_queue_pop(&node->below);
         } else {
             give(node, from, to, &gift, there);
