@@ -160,14 +160,22 @@ static bool is_at_fault(const struct search *search, const struct mp_straggler_f
                                : finding->rank < 0 || finding->rank == rank;
 }
 
-/* s of waiting per other rank in one iteration. */
+/* Ranks that wait: all but those at fault, or every one where each is in turn. */
+static int waiters(const struct search *search, int rank, int stage) {
+    int count = search->ranks - (rank >= 0);
+    for (int r = 0; r < search->ranks && stage >= 0; r++)
+        count -= search->analysis->graph->pipeline[r] == stage;
+    return count;
+}
+
+/* s of waiting per rank that waits in one iteration. */
 static double in_iteration(const struct search *search, const struct mp_straggler_finding *finding,
                            int iteration) {
     double sum = 0;
     for (int r = 0; r < search->ranks; r++)
         if (is_at_fault(search, finding, r))
             sum += *caused_at(search, iteration, r, finding->cause);
-    return sum / (search->ranks - 1);
+    return sum / waiters(search, finding->rank, finding->stage);
 }
 
 /* Chance is 1/R. */
@@ -362,7 +370,7 @@ static void add_finding(struct search *search, int rank, int stage, int cause, d
                                       .rank = rank,
                                       .stage = stage,
                                       .from = -1,
-                                      .caused = waiting * (search->ranks - 1),
+                                      .caused = waiting * waiters(search, rank, stage),
                                       .waiting = waiting,
                                       .least = least};
 }
@@ -415,7 +423,7 @@ static void find_steady(struct search *search, int cause) {
         if (cause != MP_CAUSE_ONE_OFF && waiting - normal >= least)
             add_finding(search, r, -1, cause, waiting, mattered);
         else if (!events || !find_events(search, r, cause, limit))
-            unnamed += waiting;
+            unnamed += out->rank[r].cause[cause] / search->ranks;
     }
     if (unnamed >= least && cause != MP_CAUSE_SLOW && cause != MP_CAUSE_ONE_OFF)
         add_finding(search, -1, -1, cause, unnamed, mattered);
@@ -428,8 +436,8 @@ static void find_stages(struct search *search) {
         double waiting = 0;
         for (int r = 0; r < search->ranks; r++)
             if (graph->pipeline[r] == stage)
-                waiting +=
-                    search->analysis->out->rank[r].cause[MP_CAUSE_STAGE] / (search->ranks - 1);
+                waiting += search->analysis->out->rank[r].cause[MP_CAUSE_STAGE] /
+                           waiters(search, -1, stage);
         if (waiting >= least_waiting(search))
             add_finding(search, -1, stage, MP_CAUSE_STAGE, waiting,
                         MATTERED * search->analysis->out->seconds);

@@ -126,14 +126,14 @@ struct mp_straggler_finding {
     int from;              /* where most of it is transfers from one rank, that rank; else -1 */
     bool chronic;          /* against now and then */
     double caused;         /* s of waiting per iteration, summed over the ranks that wait */
-    double waiting;        /* the same per other rank: how long each waits for it */
+    double waiting;        /* the same per rank that waits: all but those at fault, or every one */
     int victim;            /* who waits most for it; -1 for a changing rank */
     double victim_waiting; /* s per iteration */
     double longer;         /* s per iteration that the rank takes longer than the others' median;
                               ROUTING: than with the ranks' mean tokens; STAGE: than the mean stage,
                               each of its ranks */
     double saved;          /* s per iteration, replayed without it; ROUTING: with even tokens */
-    double least;          /* s of waiting per other rank: an iteration with more matters */
+    double least;          /* s of waiting per rank that waits: an iteration with more matters */
     double seen;           /* share of the iterations in which it mattered */
     double last;           /* share in which this rank caused most waiting of this cause, weighted
                               exponentially: the latest count most */
@@ -143,7 +143,7 @@ struct mp_straggler_finding {
                               layers, in all; NAN: not known */
     double on_core;        /* STOLEN: share of its time that the rank had a core; NAN otherwise */
     int64_t worst_iteration; /* as the run counts them */
-    double worst;            /* s of waiting in it, per other rank */
+    double worst;            /* s of waiting in it, per rank that waits */
 };
 
 struct mp_straggler_rank {

@@ -169,7 +169,7 @@ TEST(lateness_in_turn_is_nobodys) {
         drawn.start[i][i % RANKS] = 1;
     AUTO(straggler) struct mp_straggler found = analysed_drawn(12);
     assert_int_equal(found.findings, 1);
-    assert_finding(&found, 0, -1, MP_CAUSE_BEFORE, 1);
+    assert_finding(&found, 0, -1, MP_CAUSE_BEFORE, 0.75);
     assert_close(found.finding[0].caused, 3, 1e-9);
     assert_close(found.finding[0].seen, 1, 1e-12);
     assert_true(found.finding[0].chronic);

@@ -295,6 +295,11 @@ static bool is_found(const struct mp_straggler *found, const struct pipeline *pl
         const struct mp_straggler_finding *finding = &found->finding[f];
         const bool there =
             put->cause == MP_CAUSE_STAGE ? finding->stage == stage : finding->rank == put->rank;
+        double caused = 0; /* ranks of other stages wait for these */
+        for (int r = 0; r < put->replicas && finding->stage >= 0; r++)
+            caused += found->rank[finding->stage * put->replicas + r].cause[MP_CAUSE_STAGE];
+        if (finding->stage >= 0)
+            assert_close(finding->waiting * (found->ranks - put->replicas), caused, 1e-9);
         if (finding->cause == put->cause && there &&
             (put->cause != MP_CAUSE_LINK || finding->from == from))
             return true;
