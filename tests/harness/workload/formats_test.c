@@ -316,6 +316,7 @@ static const struct {
 } malformed_arrays[] = {
     {NPY("<i4", "(2, 4)"), 32, "iteration 0, layer 0, rank 1, expert 3: -3"},
     {NPY("<i4", "(1, 4)"), 12, "cut off in iteration 0 of 1, layer 0: 12 bytes of 16"},
+    {NPY("<i4", "(10,)"), 36, "cut off in iteration 0 of 1, layer 0: 36 bytes of 40"},
     {NPY("<i4", "(1, 4)"), 20, "more bytes"},
     {NPY("<f8", "(1, 4)"), 32, "'<f8'"},
     {NPY("|O", "(1, 4)"), 32, "'|O'"},
