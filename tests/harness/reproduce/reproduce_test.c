@@ -152,6 +152,7 @@ TEST(numbers_are_put_together) {
         for (int job = 0; job < 2; job++) {
             struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, job);
             cell->figure[MP_FIGURE_SECONDS] = job ? flex[model] : ep[model];
+            cell->out_of_memory = model && job;
             cell->is_done = true;
         }
     assert_works(mp_reproduction_lines(all, &error));
@@ -160,6 +161,8 @@ TEST(numbers_are_put_together) {
     assert_string_equal(all->line[0].label, "one");
     assert_string_equal(all->line[1].label, "two");
     assert_true(all->line[2].value == 2 && all->line[3].value == 1.75);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(all->line[i].out_of_memory, i > 0);
     all->row[2].combine = MP_COMBINE_GEOMETRIC_MEAN;
     assert_works(mp_reproduction_lines(all, &error));
     assert_true(fabs(all->line[3].value - sqrt(3)) < 1e-12);
