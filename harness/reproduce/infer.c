@@ -290,7 +290,10 @@ int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_setting
     mp_reproduction_forget(reproduction);
     MP_TRY(mp_reproduction_lines(reproduction, error));
     MP_TRY(count_sets(all, settings, mp_reproduction_needed(reproduction), error));
-    for (int i = 0; i < reproduction->lines && i < MP_INFER_LINES; i++)
+    if (reproduction->lines > MP_INFER_LINES)
+        return mp_fail(error, MP_EINVAL, "%s: its rows have %d lines; inferring takes %d at most",
+                       reproduction->path, reproduction->lines, MP_INFER_LINES);
+    for (int i = 0; i < reproduction->lines; i++)
         all->line[all->lines++] = reproduction->line[i];
     all->size = ((size_t)all->sets + 1) * sizeof *all->set;
     all->set = mp_workers_memory(all->size);

@@ -74,8 +74,9 @@ struct mp_infer_settings {
 };
 
 /* Predicts sets in as many processes.  Errors: MP_EINVAL (no unknowns, nothing to fit, a budget for
- * fewer than four sets, no set that can be predicted, with the first one's reason);
- * MP_EINTERRUPTED; MP_ENOMEM; MP_EIO where no process can be started or one dies. */
+ * fewer than four sets, more than MP_INFER_LINES lines, no set that can be predicted, with the
+ * first one's reason); MP_EINTERRUPTED; MP_ENOMEM; MP_EIO where no process can be started or one
+ * dies. */
 int mp_infer(struct mp_reproduction *reproduction, const struct mp_infer_settings *settings,
              struct mp_inference **inference, struct mp_error *error);
 void mp_inference_destroy(struct mp_inference *inference); /* accepts NULL */

@@ -46,7 +46,7 @@ static double distance(const struct mp_inference *all, int set, int line) {
     if (!isfinite(all->set[set].loss) || isnan(number))
         return INFINITY;
     double ratio = mp_infer_ratio(&all->line[line].row->published, number);
-    return ratio > 0 ? (ratio > 1 ? ratio : 1 / ratio) : INFINITY;
+    return ratio > 1 ? ratio : 1 / ratio;
 }
 
 static void tell_never(const struct telling *telling, int line, const char *name) {
@@ -230,7 +230,7 @@ static void describe(const struct mp_inference *all, const struct condition *con
 static void tell_pair(const struct telling *telling, int a, int b) {
     const struct mp_inference *all = telling->all;
     const struct mp_reproduce_row *row_a = all->line[a].row, *row_b = all->line[b].row;
-    struct condition best = {.job = 0, .gap = 0};
+    struct condition best = {.gap = 0};
     uint32_t jobs = row_a->of | row_a->over | row_b->of | row_b->over;
     for (int u = 0; u < all->reproduction->unknowns; u++)
         if (!all->reproduction->unknown[u].choices)

@@ -308,7 +308,7 @@ static int predict_cell(struct mp_reproduction *all, const struct mp_reproduce_s
         sums.dropped += one.dropped;
         sums.bound += one.bound / counted;
         sums.figure[MP_FIGURE_BATCH] = one.figure[MP_FIGURE_BATCH];
-        if (i == 0 || summary.memory.total > cell->memory.total)
+        if (summary.memory.total > cell->memory.total)
             cell->memory = summary.memory;
         cell->out_of_memory = cell->out_of_memory || summary.out_of_memory;
     }

@@ -120,9 +120,9 @@ int mp_format_describe(const char *path, const char *kind, const char *notes,
     return info->source && info->notes ? MP_OK : mp_no_memory(error);
 }
 
-/* Takes spaces and a pair of quotes off both ends. */
+/* Takes spaces and a pair of quotes off both ends of a whole text. */
 static void trim(const char **first, const char **end) {
-    while (*first < *end && (**first == ' ' || **first == '\t'))
+    while (**first == ' ' || **first == '\t')
         ++*first;
     while (*end > *first && ((*end)[-1] == ' ' || (*end)[-1] == '\t'))
         --*end;
@@ -135,7 +135,7 @@ static void trim(const char **first, const char **end) {
 const char *mp_format_whole(const char *text, int64_t most, int64_t *value) {
     const char *end = text + strlen(text);
     trim(&text, &end);
-    bool negative = text < end && *text == '-';
+    bool negative = *text == '-';
     text += negative;
     int digits = 0;
     int64_t sum = 0;

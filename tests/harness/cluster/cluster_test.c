@@ -152,10 +152,11 @@ TEST_ROWS(wrong_settings_change_nothing, wrong_settings, row) {
 }
 
 TEST(numbers_can_be_scaled) {
-    AUTO(cluster) struct mp_cluster *cluster = parse_good("", "");
+    AUTO(cluster)
+    struct mp_cluster *cluster =
+        parse_good("    fp16:", "    fp64: {value: 8e12, source: a}\n    fp16:");
     double launch = cluster->launch.value, bytes = mp_cluster_elementwise(cluster);
     double bandwidth = mp_cluster_bandwidth(cluster, 1), latency = cluster->level[2].latency.value;
-    double peak = cluster->peak[MP_FP32].value;
     assert_works(mp_cluster_scale(cluster, "launch", 3, &error));
     assert_works(mp_cluster_scale(cluster, "elementwise", 0.5, &error));
     assert_works(mp_cluster_scale(cluster, "elementwise", 0.5, &error));
@@ -173,7 +174,7 @@ TEST(numbers_can_be_scaled) {
     assert_close(cluster->launch.value, 3 * launch, 0);
     assert_close(mp_cluster_elementwise(cluster), bytes / 4, 0);
     assert_close(mp_cluster_overlap(cluster), 0.75, 0); /* of 1, which need not be given */
-    assert_close(cluster->peak[MP_FP32].value, peak / 4, 0);
+    assert_true(cluster->peak[MP_FP64].value == 2e12 && cluster->peak[MP_FP16].value == 25e12);
     assert_close(mp_cluster_bandwidth(cluster, 1), bandwidth / 2, 0);
     assert_close(cluster->level[2].latency.value, 2 * latency, 0);
     assert_true(cluster->launch.assumed && cluster->elementwise.assumed);
@@ -223,9 +224,11 @@ TEST(shares_are_exact_at_points) {
                  1e-12); /* in proportion */
 }
 
-static void count_backward(void *context, const char *place, UNUSED const char *unit,
-                           const struct mp_quantity *quantity) {
+static void count_numbers(void *context, const char *place, UNUSED const char *unit,
+                          const struct mp_quantity *quantity) {
     static const char table[] = "device.efficiency.backward.";
+    *(int *)context += !strcmp(place, "levels.self.bandwidth") && quantity->value == 500e9;
+    *(int *)context += !strcmp(place, "levels.pair.bandwidth") && quantity->value == 50e9;
     if (strncmp(place, table, sizeof table - 1) != 0)
         return;
     ++*(int *)context;
@@ -252,8 +255,8 @@ TEST(gradients_may_have_shares_of_their_own) {
     mp_cluster_product_seconds(cluster, MP_FP16, MP_BACKWARD, 1024, 2048, 2048, &backward, NULL);
     assert_close((backward - 5e-6) / (forward - 5e-6), 0.8 / 0.07, 1e-9);
     int entries = 0;
-    mp_cluster_each(cluster, count_backward, &entries);
-    assert_int_equal(entries, 6);
+    mp_cluster_each(cluster, count_numbers, &entries);
+    assert_int_equal(entries, 8); /* six shares, two levels */
     mp_cluster_destroy(cluster);
 }
 
@@ -281,6 +284,9 @@ TEST(products_cost_launch_and_the_longer_of_two) {
     assert_close(product_seconds(cluster, 1, 512, 512), product_seconds(cluster, 4, 512, 512),
                  1e-18);
     assert_close(product_seconds(cluster, 0, 512, 512), 0, 0);
+    assert_close(product_seconds(cluster, 512, 0, 512), 0, 0);
+    assert_close(product_seconds(cluster, 512, 512, 0), 0, 0);
+    assert_true(product_seconds(cluster, 1, 1, 1) > 5e-6);
     assert_sentence(
         mp_cluster_product_seconds(cluster, MP_BF16, MP_FORWARD, 1, 1, 1, &seconds, &error),
         MP_EINVAL,
@@ -329,11 +335,13 @@ static const struct {
     {"cards that don't divide the ranks", "ports: {value: 2,", "ports: {value: 3,",
      "c.yaml:37: ports: 3 fixed ports can't be shared by 8 ranks: one number should divide the "
      "other, or sharing be pooled"},
+    {"sharing without ports", "    ports: {value: 1, source: the paper}\n", "",
+     "c.yaml:23: level pair: ports is not given"},
     {"unknown sharing", "value: fixed", "value: fixd", "c.yaml:28: sharing: \"fixd\" is not"},
     {"a value that is a list", "value: 2,", "value: [2],",
      "c.yaml:2: nodes: should be one value: a number 1 .. 1048576"},
-    {"tokens that don't ascend", "[4, 64, 1024]", "[4, 64, 64]",
-     "c.yaml:12: tokens: 64 follows 64; they should ascend"},
+    {"tokens that don't ascend", "[4, 64, 1024]", "[4, 64, 8]",
+     "c.yaml:12: tokens: 8 follows 64; they should ascend"},
     {"no tokens", "[4, 64, 1024]", "[]",
      "c.yaml:12: tokens: should be a list of 1 to 32, each a number"},
     {"row too many", "[4, 64, 1024]", "[4, 64]",
@@ -402,6 +410,10 @@ TEST(all_ranks_are_joined) {
     *strstr(text, "  cluster:\n") = '\0';
     assert_sentence(parse(text, &cluster, &error), MP_EINVAL,
                     "c.yaml:20: levels: cluster is missing, so not all ranks are joined");
+    *strstr(text, "  node:\n") = '\0';
+    strstr(text, "nodes: {value: 2")[15] = '1';
+    assert_sentence(parse(text, &cluster, &error), MP_EINVAL,
+                    "c.yaml:20: levels: node is missing, so not all ranks are joined");
 }
 
 /* What calibration measures and data sheets do not say. */

@@ -3,6 +3,8 @@
 #include "harness/reproduce/reproduce.h"
 
 #include "baselines/systems.h"
+#include "harness/predict/known_bounds.h"
+#include "reference/base/median.h"
 #include "tests/errors.h"
 #include "tests/harness/folder.h"
 
@@ -110,6 +112,10 @@ static const struct {
      "\"a\" is there already"},
     {JOBS, "machines: [{name: m}]\nmodels: [{name: a}]\njobs: [{name: ep, system: eq}]\n",
      "unknown job \"flex\""},
+    {JOBS,
+     "machines: [{name: m}]\nmodels: [{name: a}]\n"
+     "jobs: [{name: ep, system: eq}, {name: flex, system: ep}]\n",
+     "unknown system \"eq\""},
     {ROWS, "rows: [{row: deepspeed-men, of: ep}]\n", "did you mean \"deepspeed-mean\"?"},
     {ROWS, "rows: [{row: deepspeed-mean, over: ep}]\n",
      "of: not given; a row needs a value: names of the jobs it is about"},
@@ -146,6 +152,7 @@ TEST(numbers_are_put_together) {
         for (int job = 0; job < 2; job++) {
             struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, job);
             cell->figure[MP_FIGURE_SECONDS] = job ? flex[model] : ep[model];
+            cell->out_of_memory = model && job;
             cell->is_done = true;
         }
     assert_works(mp_reproduction_lines(all, &error));
@@ -154,9 +161,19 @@ TEST(numbers_are_put_together) {
     assert_string_equal(all->line[0].label, "one");
     assert_string_equal(all->line[1].label, "two");
     assert_true(all->line[2].value == 2 && all->line[3].value == 1.75);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(all->line[i].out_of_memory, i > 0);
     all->row[2].combine = MP_COMBINE_GEOMETRIC_MEAN;
     assert_works(mp_reproduction_lines(all, &error));
     assert_true(fabs(all->line[3].value - sqrt(3)) < 1e-12);
+    /* Neither has what is only measured, or what there is nothing of. */
+    for (int i = 0; i < 2; i++) {
+        all->row[0].figure = i ? MP_FIGURE_ATTENTION : MP_FIGURE_TO_LOSS;
+        assert_works(mp_reproduction_lines(all, &error));
+        assert_string_equal(all->line[0].missing, i ? "flex has none of it to compare with"
+                                                    : "needs measured iterations of ep and flex");
+    }
+    all->row[0].figure = MP_FIGURE_SECONDS;
     /* What was stopped before it was done has no number and says so. */
     mp_reproduction_cell(all, 0, 1, 1)->is_done = false;
     assert_works(mp_reproduction_lines(all, &error));
@@ -235,31 +252,67 @@ TEST(refused_cells_say_why) {
                  "paper.yaml: every job is refused; the first: experts: 12");
 }
 
+/* Means over windows of means over their counted iterations, each as it is when it is counted
+ * alone; memory is that of the window with most. */
 TEST(cells_are_means_of_counted_iterations) {
     AUTO(reproduction) struct mp_reproduction *all = load_small("");
-    const char *const set[] = {"batch=16"};
-    const struct mp_reproduce_settings settings = settings_of(set, 1);
+    MP_AUTO(known_bounds) struct mp_known_bounds *bounds = NULL;
+    assert_works(mp_known_bounds_create(&bounds, &error));
+    const char *const set[] = {"batch=16", "options.interval=2", "options.capacity-factor=1",
+                               "options.moves=exposed"};
+    const struct mp_reproduce_measured measured[] = {{"ep", 7}, {"flex", 9}};
+    const struct mp_reproduce_window windows[] = {
+        {"zipf exponent=1", 0, 2, 3}, {"dynamics seed=3", 5, 1, 4}, {"zipf exponent=0.2", 0, 0, 2}};
+    struct mp_reproduce_settings settings = settings_of(set, 4);
+    settings.measured = measured;
+    settings.measurements = 2;
+    settings.bounds = bounds;
+    double sum[4][MP_FIGURES] = {0}, mean[4][MP_FIGURES] = {0}, bound[4] = {0}, most[4] = {0},
+           iteration[4][9];
+    for (int w = 0, count = 0; w < 3; w++)
+        for (int k = 0; k < windows[w].iterations; k++, count++) {
+            all->window[0] = windows[w];
+            all->window[0].warm_up += k;
+            all->window[0].iterations = 1;
+            mp_reproduction_forget(all);
+            assert_works(mp_reproduction_run(all, &settings, &error));
+            for (int i = 0; i < 4; i++) {
+                const double *figure = all->cell[i].figure, part = 1. / 3 / windows[w].iterations;
+                for (int f = 0; f < MP_FIGURES; f++) {
+                    sum[i][f] += figure[f];
+                    mean[i][f] += figure[f] * part;
+                }
+                iteration[i][count] = figure[MP_FIGURE_SECONDS];
+                bound[i] += all->cell[i].of_bound * figure[MP_FIGURE_SECONDS] * part;
+                most[i] = fmax(most[i], figure[MP_FIGURE_MEMORY]);
+            }
+        }
+    memcpy(all->window, windows, sizeof windows);
+    all->windows = 3;
+    mp_reproduction_forget(all);
     assert_works(mp_reproduction_run(all, &settings, &error));
-    for (int model = 0; model < 2; model++) {
-        const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, model, 0);
-        assert_true(cell->is_done && cell->figure[MP_FIGURE_SECONDS] > 0);
-        assert_true(cell->figure[MP_FIGURE_BATCH] == 2); /* of 8 ranks */
-        assert_true(cell->figure[MP_FIGURE_SURVIVAL] == 1);
-        assert_true(cell->figure[MP_FIGURE_MOE] < cell->figure[MP_FIGURE_SECONDS]);
-        assert_true(isnan(cell->figure[MP_FIGURE_TO_LOSS]));
+    for (int i = 0; i < 4; i++) {
+        const struct mp_reproduce_cell *cell = &all->cell[i];
+        const double *figure = cell->figure;
+        double moe = 0;
+        for (int f = 0; f <= MP_FIGURE_COPIED; f++)
+            assert_within(figure[f], mean[i][f], 1e-12);
+        assert_true(cell->iterations == 9 && cell->layers == 2 + i / 2 * 2);
+        for (int layer = 0; layer < cell->layers; layer++)
+            moe += cell->layer[layer];
+        assert_within(moe, sum[i][MP_FIGURE_MOE], 1e-12);
+        assert_true(i % 2 == 0 ||
+                    (figure[MP_FIGURE_DROPPED] > 0 && figure[MP_FIGURE_TRANSFER] > 0 &&
+                     figure[MP_FIGURE_TRANSFER_EXPOSED] > 0 && figure[MP_FIGURE_MOVE] > 0));
+        assert_within(figure[MP_FIGURE_SURVIVAL], sum[i][MP_FIGURE_SURVIVAL] / 9, 1e-12);
+        assert_true(figure[MP_FIGURE_MEMORY] == most[i] && figure[MP_FIGURE_BATCH] == 2);
+        assert_within(figure[MP_FIGURE_TO_LOSS], (7 + i % 2 * 2) * figure[MP_FIGURE_SECONDS],
+                      1e-12);
+        assert_within(i % 2 ? isnan(cell->of_bound) : cell->of_bound,
+                      i % 2 ? 1 : bound[i] / figure[MP_FIGURE_SECONDS], 1e-12);
+        mp_sort_numbers(iteration[i], 9);
+        assert_true(figure[MP_FIGURE_SLOWEST] == iteration[i][8] / iteration[i][4]);
     }
-    const struct mp_reproduce_cell *cell = mp_reproduction_cell(all, 0, 0, 0);
-    assert_true(cell->iterations == 3 && cell->layers == 2);
-    double moe = cell->layer[0] + cell->layer[1], seconds = 0; /* sums over three iterations */
-    for (int i = 0; i < 3; i++)
-        seconds += cell->iteration[i];
-    assert_true(fabs(moe / 3 - cell->figure[MP_FIGURE_MOE]) < 1e-12 * moe);
-    assert_true(fabs(seconds / 3 - cell->figure[MP_FIGURE_SECONDS]) < 1e-12 * seconds);
-    assert_true(cell->figure[MP_FIGURE_SLOWEST] >= 1);
-    /* Zipf loads do not change: four layers take twice as long as two in experts. */
-    double two = mp_reproduction_cell(all, 0, 0, 0)->figure[MP_FIGURE_EXPERT];
-    double four = mp_reproduction_cell(all, 0, 1, 0)->figure[MP_FIGURE_EXPERT];
-    assert_true(four > 1.8 * two && four < 2.2 * two);
 }
 
 /* Planners count on from where the window says: one that looks every fifth does in the first. */
@@ -277,27 +330,95 @@ TEST(planners_count_from_the_windows_number) {
     assert_true(moved[1] < 0.99 * moved[0]); /* replicas are there from the 50th on */
 }
 
-/* The batch is the last one that fits: it does, and one more does not. */
-TEST(largest_batch_is_the_last_that_fits) {
-    AUTO(reproduction) struct mp_reproduction *all = load_small("largest-batch: [ep, flex]\n");
-    const char *const set[] = {"width=2048", "heads=32", "sequence=2048", "expert-width=8192"};
-    const struct mp_reproduce_settings settings = settings_of(set, 4);
+/* Unknowns stand in the middle and are all jobs' that have no option of their own. */
+TEST(unknowns_are_of_jobs) {
+    struct mp_reproduction *loaded = NULL;
+    struct mp_predict_job job;
+    AUTO(text) char *text = NULL;
+    assert_works(load_with(JOBS,
+                           "unknowns: [{key: options.slots, from: 4, to: 8, why: w},\n"
+                           "  {key: options.rounds, from: 4, to: 16, why: w},\n"
+                           "  {key: options.threshold, from: 3, to: 5, why: w}]\n"
+                           "machines: [{name: m}]\nmodels: [{name: a}]\n"
+                           "jobs: [{name: ep, system: ep},\n"
+                           "  {name: flex, system: flexmoe, options: {slots: 3}}]\n",
+                           &loaded, &error));
+    AUTO(reproduction) struct mp_reproduction *all = loaded;
+    const struct mp_reproduce_settings settings = settings_of(NULL, 0);
+    assert_works(mp_reproduction_job(all, &settings, (const int[]){0, 0, 1}, &job, NULL, &error));
+    assert_works(mp_predict_job_text(&job, true, &text, &error));
+    mp_predict_job_destroy(&job);
+    assert_contains(text, "slots: 3\n", "rounds: 8\n", "threshold: 4\n");
+}
+
+struct told {
+    const struct mp_reproduction *all;
+    int calls, last; /* last: the call that stops; 0: none */
+};
+
+/* What is done is what cells say. */
+static bool count_told(void *context, int done, int needed, const char *label) {
+    struct told *told = context;
+    for (int i = 0; i < needed; i++)
+        done -= told->all->cell[i].is_done || told->all->cell[i].refusal;
+    assert_int_equal(done, 0);
+    assert_non_null(label);
+    return ++told->calls != told->last;
+}
+
+/* Runs it with jobs that fill the memory. */
+static int tell_of_run(struct mp_reproduction *all, int last) {
+    static const char *const set[] = {"width=2048", "heads=32", "sequence=2048"};
+    struct told told = {all, 0, last};
+    struct mp_reproduce_settings settings = settings_of(set, 3);
+    settings.context = &told;
+    settings.progress = count_told;
     assert_works(mp_reproduction_run(all, &settings, &error));
-    for (int model = 0; model < 2; model++) {
-        assert_true(all->batch[model] > 1 && all->batch[model] < MP_REPRODUCE_BATCH);
-        assert_false(mp_reproduction_cell(all, 0, model, 0)->out_of_memory);
-        assert_false(mp_reproduction_cell(all, 0, model, 1)->out_of_memory);
-    }
-    assert_true(all->batch[0] > all->batch[1]); /* four layers need more than two */
-    /* With nothing compared a batch that was set stays, and is too large. */
-    int batch = all->batch[1] + 1;
+    return told.calls;
+}
+
+/* The batch is the last one that fits: nothing is out of memory with it, and something is with one
+ * more.  It is found in the first window; where another one needs more, it becomes smaller.  What
+ * does not fit at all is so with 1. */
+TEST(largest_batch_is_the_last_that_fits) {
+    struct mp_reproduction *loaded = NULL;
+    assert_works(load_with(
+        JOBS,
+        "largest-batch: [ep, flex]\n"
+        "machines: [{name: m, cluster: hecate-a, change: nodes=1, expert-width: 131072},\n"
+        "  {name: n, cluster: hecate-a, change: nodes=1},\n"
+        "  {name: o, cluster: hecate-a, change: nodes=2}]\n"
+        "models: [{name: one, expert-width: 8192},\n"
+        "  {name: two, expert-width: 8192, layers: 4}]\n"
+        "jobs: [{name: ep, system: ep}, {name: flex, system: flexmoe}]\n",
+        &loaded, &error));
+    AUTO(reproduction) struct mp_reproduction *all = loaded;
+    int batch[6];
+    assert_int_equal(tell_of_run(all, 0), 12); /* all fit at once */
+    snprintf(all->window[0].loads, MP_TEXT_SIZE, "zipf exponent=0");
+    all->window[1] = (struct mp_reproduce_window){"zipf exponent=1.5", 0, 0, 2};
+    all->windows = 2;
+    mp_reproduction_forget(all);
+    assert_int_equal(tell_of_run(all, 6), 6); /* stopped before a smaller one is tried */
+    for (int i = 0; i < 12; i++)
+        assert_int_equal(all->cell[i].is_done, i < 5);
+    mp_reproduction_forget(all);
+    assert_true(tell_of_run(all, 0) > 12);
+    for (int i = 0; i < 12; i++)
+        assert_true(all->cell[i].is_done && all->cell[i].out_of_memory == (i < 4));
+    assert_true(all->batch[0] == 1 && all->batch[1] == 1);
+    assert_true(all->batch[2] > all->batch[3]); /* four layers need more than two */
+    /* With nothing compared batches that were set stay, and are too large. */
+    memcpy(batch, all->batch, sizeof batch);
     mp_reproduction_forget(all);
     all->largest_batch = 0;
-    all->batch[1] = batch;
-    assert_works(mp_reproduction_run(all, &settings, &error));
-    assert_int_equal(all->batch[1], batch);
-    assert_true(mp_reproduction_cell(all, 0, 1, 0)->out_of_memory ||
-                mp_reproduction_cell(all, 0, 1, 1)->out_of_memory);
+    for (int i = 0; i < 6; i++)
+        all->batch[i] = batch[i] + 1;
+    assert_int_equal(tell_of_run(all, 0), 12);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(all->batch[i], batch[i] + 1);
+        assert_true(all->cell[2 * i].out_of_memory || all->cell[2 * i + 1].out_of_memory);
+    }
 }
 
 TEST_GROUP(enter, leave_folder);

@@ -55,6 +55,8 @@ TEST(a_trace_by_hand) {
     struct mp_trace_summary second = summarise(statistics, 1);
     assert_numbers(all.blocks, 8, all.empty, 1, all.routes, 44, all.iterations, 4, all.first, 5);
     assert_numbers(all.last, 105, all.worst, 4, all.worst_at.iteration, 6, all.worst_at.layer, 0);
+    assert_numbers(first.blocks, 4, first.empty, 0, first.routes, 32, first.worst_at.iteration, 6);
+    assert_numbers(second.blocks, 4, second.empty, 1, second.routes, 12, second.worst, 3);
     /* 2 4 2 3 and 1 - 3 3 */
     assert_close(first.median[MP_EXPERT_MAX_OVER_MEAN], 2.5, 1e-12);
     assert_close(second.median[MP_EXPERT_MAX_OVER_MEAN], 3, 1e-12);
