@@ -13,16 +13,18 @@
  *            there and back nothing hides
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
- *   pool     where gates are the better balanced for more than it costs, experts that are in one
- * node alone get a copy behind each of its gates, and their routes have equal parts there even a
- * node's fullest ranks give routes to its emptiest ones, with a copy of their largest expert, or of
- * one that goes as a whole, as long as that saves more than one product more, and all together more
- * than what of their way nothing hides; how full a rank is, is routes, and for every expert as many
- * as load it like a product again    once the gate has spoken, on the actual loads: further ones,
- * whose way nothing hides assign   what a node holds, it computes for its own tokens; tokens whose
- * expert it lacks go to the holding node with least to do.  Inside a node an expert's routes are
- * spread over its holders so that the fullest has least, and a rank's own come first correct  then
- * as `even`, on the actual loads, with copies that travel under the chunks before theirs
+ *   pool     where gates gain more by it than it costs: experts that are in one node alone get a
+ *            copy behind each of its gates, and equal parts of their routes there
+ *   even     a node's fullest ranks give routes to its emptiest ones, with a copy of their largest
+ *            expert, or of one that goes as a whole, as long as that saves more than one product
+ *            more, and all together more than what of their way nothing hides; how full a rank
+ *            is, is routes, and for every expert as many as load it like a product
+ *   again    once the gate has spoken, on the actual loads: further ones, whose way nothing hides
+ *   assign   what a node holds, it computes for its own tokens; tokens whose expert it lacks go to
+ *            the holding node with least to do.  Inside a node an expert's routes are spread over
+ *            its holders so that the fullest has least, and a rank's own come first
+ *   correct  then as `even`, on the actual loads, with copies that travel under the chunks before
+ *            theirs
  *
  *   ahead    in backward, covered experts that forward's gates have no time for go where they are
  *            wanted next, once they have been updated (policy.updates_early)
