@@ -6,7 +6,8 @@
  *   common: {...}                   options of every predicted job (harness/predict/job.h)
  *   unknowns:                       what the paper does not say and moeperf infers (infer.h)
  *     - {key: loads.spread, from: 0.1, to: 1, why: "loads are not published"}
- *   windows:                        iterations that are looked at; times are means over all of them
+ *   windows:                        iterations that are looked at; times are means over each and of
+ *                                   these; routes that are dropped are those of all
  *     - {loads: "dynamics first-iteration=990", planners-from: 90, warm-up: 15, iterations: 10}
  *   machines: [{name, ...}]         options on top of common, and then models', machines', jobs'
  *   rows:                           how a published row is computed, one or more entries each
