@@ -330,7 +330,7 @@ static const struct {
 };
 
 TEST_ROWS(malformed_arrays_are_refused, malformed_arrays, row) {
-    static const int32_t numbers[8] = {1, 2, 3, 4, 2, 2, 3, -3};
+    static const int32_t numbers[9] = {1, 2, 3, 4, 2, 2, 3, -3, 5};
     write_npy("bad.npy", row->header, numbers, row->bytes);
     assert_fails(read_bad("npy", "bad.npy", 0, &error), MP_EFORMAT, row->says);
 }
