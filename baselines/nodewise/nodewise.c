@@ -81,7 +81,7 @@ struct nodewise {
     int32_t *taken;  /* [gates], of their ranks' experts: those that are sent ahead */
     int32_t *copies; /* [ranks] of experts that others own, after the gate */
     enum fate *fate; /* [experts] after the gate */
-    bool *pools;     /* [layers] */
+    bool *pools;     /* [layers] whose gates are pooled */
     bool *ahead;     /* [layers][experts] that are sent ahead, to the ranks of sent_to */
 };
 
@@ -180,7 +180,7 @@ static int nodewise_create(void *opaque, const struct mp_setting *setting, const
     if (self->options.ranks_per_gate > 0 && self->options.ranks_per_gate < topology->ranks)
         self->setting.ranks_per_gate = self->options.ranks_per_gate;
     mp_nodewise_costs(&self->setting, self->rematerialises, &self->costs);
-    self->pooled = self->costs;
+    self->pooled = self->costs; /* and stay so where memory limits copies: covered ones save more */
     if (self->options.pool && self->options.memory == copies_wanted(self))
         self->pooled = mp_nodewise_pooled(&self->costs, self->topology.ranks_per_node);
     MP_TRY(settle_chunks(self, error));

@@ -78,8 +78,7 @@ const struct mp_option mp_cluster_level_rows[] = {
      "that join a group of the nearer level; must be given, but of self, which has none"},
     {"sharing", MP_OPTION_FORM, OF_LEVEL(sharing), "", "", 0, 0, &mp_cluster_sharing,
      "of its ports: fixed, a rank has its own part of them; pooled, all have all; must be given, "
-     "but "
-     "of self, which has none"},
+     "but of self, which has none"},
     NUMBER("rank-bandwidth", OF_LEVEL(rank_bandwidth), "B/s", "", 1e6, 1e15,
            "the most that one rank gets of ports that it shares"),
     NUMBER("message-cost", OF_LEVEL(message_cost), "s", "", 0, 1,

@@ -37,13 +37,12 @@ struct mp_record_run {
  * collectors of GPU work were are the run's, without spans.  Hosts' clocks are put beside one
  * another by what they did together (processes.h), else by their wall clocks.  Where no range
  * became a phase of the model, or none an iteration, rules are proposed (suggest.h) and the spools
- * stay.  Else they are
- * removed, and the findings are said on `stream`: what was recorded, what rules did with it, which
- * clock, what it cost, and of each rank why something of it is missing.  Errors: those of
- * mp_store_ingest, MP_ENOTFOUND (no process has annotated anything or had a collector of GPU work:
- * the sentence says why that may be), MP_EINVAL (one of an earlier recording's processes still
- * runs, here, and records: its run would be half of one; parts that are not of one run, or not all
- * of it); the spools stay then.  An earlier recording is complete if all of its processes ended
- * theirs, else interrupted. */
+ * stay.  Else they are removed, and the findings are said on `stream`: what was recorded, what
+ * rules did with it, which clock, what it cost, and of each rank why something of it is missing.
+ * Errors: those of mp_store_ingest, MP_ENOTFOUND (no process has annotated anything or had a
+ * collector of GPU work: the sentence says why that may be), MP_EINVAL (one of an earlier
+ * recording's processes still runs, here, and records: its run would be half of one; parts that are
+ * not of one run, or not all of it); the spools stay then.  An earlier recording is complete if all
+ * of its processes ended theirs, else interrupted. */
 int mp_record_keep(struct mp_store *store, const struct mp_record_run *run, FILE *stream,
                    struct mp_error *error);

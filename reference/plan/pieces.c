@@ -101,8 +101,8 @@ static void count_wanted(const struct mp_load *load, const struct ranks *ranks, 
 }
 
 /* What of an expert's pieces is kept for the ranks of a node: as many as these have beside the
- * ranks' own parts, equal parts of the node's pieces, of which `at` is the first; other nodes' rows
- * come to all of them alike then. */
+ * ranks' own parts, the same share of each of the node's pieces, of which `at` is the first; other
+ * nodes' rows come to all of them alike then. */
 static void keep_for_node(const struct mp_load *load, struct mp_pieces *pieces,
                           const struct ranks *ranks, int expert, int32_t at) {
     const int32_t next = from_rank(pieces, at, ranks->end);

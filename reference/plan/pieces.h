@@ -44,9 +44,9 @@ enum mp_piece_cut {
     /* A rank's own routes go into its own piece, as many as fit; the others as above into what is
      * left of the pieces. */
     MP_CUT_LOCAL_FIRST,
-    /* The same, and before the others those of ranks of a piece's node, as many as fit, equal parts
-     * of what is left of each.  Pieces of an expert have to have been added in ascending order of
-     * ranks. */
+    /* The same, and before the others those of ranks of a piece's node, as many as fit, the same
+     * share of what is left of each.  Pieces of an expert have to have been added in ascending
+     * order of ranks. */
     MP_CUT_NEAREST_FIRST
 };
 
