@@ -135,7 +135,7 @@ static int kill_at_random(const struct recorded *recorded, int most_us, uint64_t
 /* Every run that is there is whole. */
 static void assert_whole(struct mp_store *store, int64_t runs) {
     assert_rows(store, "PRAGMA integrity_check", "ok");
-    assert_int_equal(count(store, "SELECT count(*) FROM v_run"), runs);
+    assert_int_equal(count(store, "SELECT count(*) FROM run"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM run_summary"), runs);
     assert_int_equal(count(store, "SELECT count(*) FROM rank WHERE status = 'complete'"), 2 * runs);
     assert_int_equal(
@@ -206,7 +206,7 @@ RUNS_TEST(killed_while_adding) {
         int before = kill_at_random(&recorded, all_us, &random);
         int again = round % 2 ? kill_at_random(&recorded, all_us, &random) : 0;
         assert_works(mp_store_open(folder->database, &folder->store, &error));
-        int64_t runs = count(folder->store, "SELECT count(*) FROM v_run");
+        int64_t runs = count(folder->store, "SELECT count(*) FROM run");
         /* One more: it was killed between its commit and saying so. */
         assert_in_range(runs, before > again ? before : again, RUNS);
         assert_true(round % 2 || runs <= before + 1);
