@@ -179,6 +179,20 @@ TEST(what_cant_be_answered_is_said) {
     assert_says("moeperf predict --run 1 --help", 0, "usage: moeperf predict --run ID");
 }
 
+/* How long ranks had a core is recorded, and goes through the analysis. */
+TEST(cores_are_accounted_for) {
+    size_t i, r;
+    json_t *item, *rank;
+    AUTO(json) json_t *report = json_of("moeperf report --db r.db --stragglers --json", 0);
+    assert_has(report, "rows/#", "4");
+    json_array_foreach(member(report, "rows"), i, item) {
+        json_array_foreach(member(item, "analysis/ranks"), r, rank) {
+            assert_true(number(rank, "on_core") > 0 && number(rank, "on_core") <= 1);
+        }
+        assert_int_equal(r, i < 3 ? 2 : 0); /* of one nothing was recorded */
+    }
+}
+
 static int record_runs(void **state) {
     int failed = enter_shell(state);
     write_file("real.yaml", suite);
