@@ -8,7 +8,7 @@ static uint64_t random_state;
 
 enum { MOST_LAYERS = 3 };
 
-/* Homes before and after; destroy with destroy_pair. */
+/* Homes before and after. */
 struct pair {
     int layers, ranks, experts;
     struct mp_topology topology;
@@ -30,13 +30,6 @@ static void random_pair(bool company, struct pair *pair) {
     }
     pair->change = (struct mp_rehome){.next = pair->next, .changed = true};
 }
-
-static void destroy_pair(struct pair *pair) {
-    for (int layer = 0; layer < pair->layers; layer++) {
-    }
-}
-
-TEST_END(destroy_pair, struct pair, destroy_pair(it))
 
 /* Expert 0 from the holder in the node; expert 1 from number 3 mod 2 of two in another. */
 TEST(newcomers_receive_from_the_nearest) {
@@ -90,7 +83,7 @@ TEST(random_changes_fit_and_only_just) {
     for (int round = 0; round < 200; round++) {
         enum mp_optimizer_split optimizer =
             (enum mp_optimizer_split)(round % MP_OPTIMIZER_REPLICA_SLICES);
-        AUTO(destroy_pair) struct pair pair;
+        struct pair pair;
         random_pair(optimizer != MP_OPTIMIZER_OWNER, &pair);
         int limit = largest_keep(&pair, mp_optimizer_sliced(optimizer));
         assert_works(check(&pair, optimizer, limit, &error));
@@ -103,7 +96,7 @@ TEST(replicas_with_slices_stay) {
     for (int round = 0; round < 40; round++) {
         enum mp_optimizer_split optimizer =
             round % 2 ? MP_OPTIMIZER_REPLICA_SLICES : MP_OPTIMIZER_REPLICA_SLICES_OF_SUM;
-        AUTO(destroy_pair) struct pair pair;
+        struct pair pair;
         random_pair(true, &pair);
         bool changes = false;
         for (int layer = 0; layer < pair.layers; layer++)
@@ -120,7 +113,7 @@ TEST(replicas_with_slices_stay) {
  * after; and it has to be tied replicas with their state. */
 TEST(asynchronous_moves_need_room_for_both) {
     for (int round = 0; round < 100; round++) {
-        AUTO(destroy_pair) struct pair pair;
+        struct pair pair;
         random_pair(true, &pair);
         pair.change.asynchronous = true;
         for (int layer = 0; layer < pair.layers; layer++) { /* before moves to after */
@@ -151,7 +144,7 @@ TEST(asynchronous_moves_need_room_for_both) {
 TEST(state_left_behind_needs_an_exchange) {
     int refused = 0;
     for (int round = 0; round < 100; round++) {
-        AUTO(destroy_pair) struct pair pair;
+        struct pair pair;
         random_pair(false, &pair);
         for (int layer = 0; layer < pair.layers; layer++) {
             AUTO(allocated) int32_t *owner = malloc((size_t)pair.experts * sizeof *owner);
@@ -180,7 +173,7 @@ TEST(state_left_behind_needs_an_exchange) {
 /* Homes that are other ones and not said to be, whatever differs of which layer. */
 TEST(a_change_that_is_not_said_is_refused) {
     for (int done = 0; done < 60;) {
-        AUTO(destroy_pair) struct pair pair;
+        struct pair pair;
         random_pair(true, &pair);
         for (int layer = 0; layer < pair.layers; layer++)
             mp_placement_copy(&pair.next[layer], &pair.home[layer]);
@@ -242,7 +235,7 @@ static const struct broken_case {
 
 TEST_ROWS(broken_changes_are_refused, BROKEN, c) {
     for (int done = 0; done < 20;) {
-        AUTO(destroy_pair) struct pair pair;
+        struct pair pair;
         random_pair(false, &pair);
         int expert = test_random_int(&random_state, 0, pair.experts - 1);
         if (pair.ranks % 64 == 0 || pair.ranks == 1)
