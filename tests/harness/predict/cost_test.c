@@ -2,7 +2,6 @@
 #include "harness/predict/cost.h"
 
 #include "profiler/record/record.h"
-#include "reference/model/model.h"
 #include "tests/harness/predict/one_device.h"
 
 /* Devices on which products wait for memory, and for operations: there the order of rows, inner and
@@ -96,9 +95,7 @@ TEST_EACH(a_shared_expert_by_hand, devices, device) {
     assert_true(mp_costs_shared_flops(costs) == 4 * d * u);
     assert_true(mp_costs_shared_flops(without) == 0);
     assert_true(mp_costs_block_parameters(costs) == mp_costs_block_parameters(without) + 2 * d * u);
-    struct mp_setting setting;
-    setting = *&costs->setting;
-    assert_close(setting.non_moe_seconds,
+    assert_close(costs->setting.non_moe_seconds,
                  mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD) +
                      mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD) +
                      mp_costs_own(costs, MP_PHASE_SHARED, MP_FORWARD),
@@ -313,13 +310,7 @@ TEST_RANDOM(counts_are_the_models) {
     on.options.vocabulary = MP_VOCABULARY;
     for (int i = 0; i < 200; i++) {
         on.job = random_job(random);
-        struct mp_model_shape shape = {.layers = on.job.layers,
-                                       .width = on.job.width,
-                                       .heads = on.job.heads,
-                                       .experts = on.job.experts,
-                                       .expert_width = on.job.expert_width,
-                                       .sequence = on.job.sequence,
-                                       .top_k = mp_job_top_k(&on.job)};
+        const struct mp_model_shape shape = shape_of(&on.job);
         on.options.attention = test_random_int(random, 0, 1);
         AUTO(costs) struct mp_costs *costs = costs_of(&on);
         assert_close(mp_sizes_route_flops(&costs->sizes), (double)mp_model_route_flops(&shape), 0);
@@ -353,24 +344,14 @@ static struct mp_job deep_job(void) {
 TEST(golden_bits) {
     AUTO(work) struct work on = work_on(shipped("hecate-a"), deep_job());
     AUTO(costs) struct mp_costs *costs = costs_of(&on);
-    const struct {
-        const char *name;
-        double actual, expected;
-    } golden[] = {
-        {"attention forward", mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD),
-         0x1.20e7dc4780b51p-13},
-        {"attention backward", mp_costs_own(costs, MP_PHASE_ATTENTION, MP_BACKWARD),
-         0x1.019e0b005b048p-12},
-        {"gate forward", mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD), 0x1.500275ad9135ep-16},
-        {"gate backward", mp_costs_own(costs, MP_PHASE_GATE, MP_BACKWARD), 0x1.05eaf7c46afe2p-15},
-        {"17 routes forward", mp_costs_expert(costs, 17, MP_FORWARD), 0x1.aff41697cb214p-16},
-        {"17 routes backward", mp_costs_expert(costs, 17, MP_BACKWARD), 0x1.6bde815e9973p-15},
-        {"3000 routes forward", mp_costs_expert(costs, 3000, MP_FORWARD), 0x1.5d9ca4b7bc6b4p-12},
-        {"3000 routes backward", mp_costs_expert(costs, 3000, MP_BACKWARD), 0x1.5359a0d35f22cp-11},
-    };
-    for (size_t i = 0; i < sizeof golden / sizeof *golden; i++)
-        if (golden[i].actual != golden[i].expected)
-            fail_msg("%s: %a instead of %a", golden[i].name, golden[i].actual, golden[i].expected);
+    assert_numbers(mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD), 0x1.20e7dc4780b51p-13,
+                   mp_costs_own(costs, MP_PHASE_ATTENTION, MP_BACKWARD), 0x1.019e0b005b048p-12,
+                   mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD), 0x1.500275ad9135ep-16,
+                   mp_costs_own(costs, MP_PHASE_GATE, MP_BACKWARD), 0x1.05eaf7c46afe2p-15,
+                   mp_costs_expert(costs, 17, MP_FORWARD), 0x1.aff41697cb214p-16,
+                   mp_costs_expert(costs, 17, MP_BACKWARD), 0x1.6bde815e9973p-15,
+                   mp_costs_expert(costs, 3000, MP_FORWARD), 0x1.5d9ca4b7bc6b4p-12,
+                   mp_costs_expert(costs, 3000, MP_BACKWARD), 0x1.5359a0d35f22cp-11);
 }
 
 TEST(recompute_runs_forward_again) {
@@ -395,29 +376,28 @@ TEST(recompute_runs_forward_again) {
 
 TEST_EACH(planners_are_told, devices, device) {
     AUTO(work) struct work on = work_on(take_device(device, ""), small_job());
-    struct mp_setting setting;
     on.job.batch = 8;
     on.options.micro_batches = 4;
     AUTO(costs) struct mp_costs *costs = costs_of(&on);
-    setting = *&costs->setting;
-    assert_numbers(setting.layers, 2, setting.experts, 8, setting.top_k, 2);
-    assert_numbers(setting.topology.ranks, 2, setting.tokens_per_rank, 32);
-    assert_numbers(setting.expert_bytes, 2 * 2 * 64 * 128, setting.route_bytes, 128);
-    assert_numbers(setting.seed, 7, setting.bandwidth, 2e8, setting.bandwidth_in_node, 2e8);
+    const struct mp_setting *setting = &costs->setting;
+    assert_numbers(setting->layers, 2, setting->experts, 8, setting->top_k, 2);
+    assert_numbers(setting->topology.ranks, 2, setting->tokens_per_rank, 32);
+    assert_numbers(setting->expert_bytes, 2 * 2 * 64 * 128, setting->route_bytes, 128);
+    assert_numbers(setting->seed, 7, setting->bandwidth, 2e8, setting->bandwidth_in_node, 2e8);
     /* Half of the experts, and 32 tokens with 2 routes, on each of two ranks. */
     const struct mp_memory_use even = {8, 8, 0, 8, 128, 64, 128, 64, 0, false};
     struct mp_memory memory;
     mp_costs_memory(costs, &even, &memory);
     assert_true(memory.limit > memory.total);
-    assert_close(setting.copies_memory, memory.limit - memory.total, 0);
-    assert_close(setting.non_moe_seconds,
+    assert_close(setting->copies_memory, memory.limit - memory.total, 0);
+    assert_close(setting->non_moe_seconds,
                  mp_costs_own(costs, MP_PHASE_ATTENTION, MP_FORWARD) +
                      mp_costs_own(costs, MP_PHASE_GATE, MP_FORWARD),
                  0);
     /* The line goes through one route and the mean number, 32 * 2 * 2 / 8. */
-    assert_close(setting.seconds_per_expert + setting.seconds_per_route,
+    assert_close(setting->seconds_per_expert + setting->seconds_per_route,
                  mp_costs_expert(costs, 1, MP_FORWARD), 1e-12);
-    assert_close(setting.seconds_per_expert + 16 * setting.seconds_per_route,
+    assert_close(setting->seconds_per_expert + 16 * setting->seconds_per_route,
                  mp_costs_expert(costs, 16, MP_FORWARD), 1e-12);
     mp_costs_destroy(costs);
 
@@ -426,11 +406,11 @@ TEST_EACH(planners_are_told, devices, device) {
     on.job.expert_rate = 2e12;
     on.job.non_moe_seconds = 0.5;
     costs = costs_of(&on);
-    setting = *&costs->setting;
-    assert_true(setting.bandwidth == 3e9 && setting.non_moe_seconds == 0.5);
-    assert_true(setting.bandwidth_in_node == 3e9 && setting.copies_memory == 12);
-    assert_close(setting.seconds_per_route, 4 * 64 * 128 / 2e12, 1e-12);
-    assert_true(setting.seconds_per_expert == 0);
+    setting = &costs->setting;
+    assert_true(setting->bandwidth == 3e9 && setting->non_moe_seconds == 0.5);
+    assert_true(setting->bandwidth_in_node == 3e9 && setting->copies_memory == 12);
+    assert_close(setting->seconds_per_route, 4 * 64 * 128 / 2e12, 1e-12);
+    assert_true(setting->seconds_per_expert == 0);
 }
 
 /* Fewer than two routes of an expert are taken for two. */

@@ -67,7 +67,7 @@ static void make_up(uint64_t *random, const char *system, struct fitted_case *ma
     test->job.job.expert_width = 64 << test_random_int(random, 0, 4);
     assert_works(
         mp_costs_create(test->cluster, &test->job.job, &test->options, &made->costs, &error));
-    made->setting = *&made->costs->setting;
+    made->setting = made->costs->setting;
     mp_costs_destroy(made->costs);
     made->fitted = (struct mp_fitted){.setting = &made->setting,
                                       .iterations = ITERATIONS,

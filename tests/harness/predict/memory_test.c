@@ -220,13 +220,7 @@ static void *host_allocate(struct mp_device *device, size_t bytes) {
 
 /* Bytes that a model of the job's asks for, and then for so many rows of every layer in turn. */
 static int64_t model_bytes(const struct mp_job *job, int sent, int worked) {
-    struct mp_model_shape shape = {.layers = job->layers,
-                                   .width = job->width,
-                                   .heads = job->heads,
-                                   .experts = job->experts,
-                                   .expert_width = job->expert_width,
-                                   .sequence = job->sequence,
-                                   .top_k = mp_job_top_k(job)};
+    struct mp_model_shape shape = shape_of(job);
     const struct mp_device_limits limits = {
         .attention = {job->batch / 2, job->sequence, job->heads, job->width / job->heads},
         .experts = job->experts,

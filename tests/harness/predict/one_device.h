@@ -2,6 +2,7 @@
 #pragma once
 
 #include "harness/predict/cost.h"
+#include "reference/model/model.h"
 #include "tests/harness/predict/ends.h"
 #include "tests/harness/predict/machine.h"
 
@@ -46,6 +47,16 @@ static inline struct mp_job small_job(void) {
                            .top_k = MP_AUTO,
                            .batch = 2,
                            .seed = 7};
+}
+
+static inline struct mp_model_shape shape_of(const struct mp_job *job) {
+    return (struct mp_model_shape){.layers = job->layers,
+                                   .width = job->width,
+                                   .heads = job->heads,
+                                   .experts = job->experts,
+                                   .expert_width = job->expert_width,
+                                   .sequence = job->sequence,
+                                   .top_k = mp_job_top_k(job)};
 }
 
 /* What costs are asked of, options as they are by default; the cluster is its own. */

@@ -293,12 +293,11 @@ RUNS_TEST(what_is_missing_is_named) {
          "has no steady iteration that every rank recorded"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        sqlite3 *connection = mp_store_connection(folder->store);
-        assert_int_equal(sqlite3_exec(connection, "BEGIN", NULL, NULL, NULL), SQLITE_OK);
-        assert_int_equal(sqlite3_exec(connection, cases[i].sql, NULL, NULL, NULL), SQLITE_OK);
+        runs_execute(folder->store, "BEGIN");
+        runs_execute(folder->store, cases[i].sql);
         assert_fails(mp_recorded_read(folder->store, 1, &recorded, &error), MP_ENOTFOUND,
                      cases[i].words);
-        assert_int_equal(sqlite3_exec(connection, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+        runs_execute(folder->store, "ROLLBACK");
     }
 }
 
