@@ -116,11 +116,8 @@ TEST(jobs_run_on_disks_of_their_own) {
     if (!has_disks())
         skip(NO_DISKS);
     make_disks();
-    write_file("disks.yaml",
-               "suite: disks\n"
-               "common: {ranks: 2, nodes: 2, layers: 2, width: 16, heads: 2, experts: 4, "
-               "expert-width: 16, sequence: 16, batch: 4, iterations: 4, text: default}\n"
-               "jobs:\n  - {name: one, system: ep}\n  - {name: two, system: ep}\n");
+    write_file("disks.yaml", SMALL_SUITE("disks", "nodes: 2, iterations: 4",
+                                         "{name: one, system: ep}, {name: two, system: ep}"));
     assert_runs(ON_HOSTS);
     assert_answer("disks.db",
                   "SELECT group_concat(status || ' ' || ranks_recorded || ' ' || (SELECT "

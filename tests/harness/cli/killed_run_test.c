@@ -10,13 +10,8 @@ enum { RANKS = 2, LEAST_BYTES = 1 << 18, PATH_SIZE = 512 };
 
 /* The second job lasts until it is killed. */
 static const char suite_format[] =
-    "suite: killed\n"
-    "repeat: 2\n"
-    "common: {ranks: 2, layers: 2, width: 16, heads: 2, experts: 4, expert-width: 16,\n"
-    "  sequence: 16, batch: 4, iterations: %d, text: default, seed: %d}\n"
-    "jobs:\n"
-    "  - {name: short, system: ep}\n"
-    "  - {name: long, system: fssdp, iterations: 1000000}\n";
+    SMALL_SUITE("killed\nrepeat: 2", "iterations: %d, seed: %d",
+                "{name: short, system: ep}, {name: long, system: fssdp, iterations: 1000000}");
 
 /* The folder out/runs/RUN of the only run. */
 static bool find_run(char path[PATH_SIZE]) {

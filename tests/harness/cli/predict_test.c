@@ -324,15 +324,11 @@ static void write_pair(void) {
 TEST(measured_and_predicted_stand_side_by_side) {
     write_pair();
     write_file("mixed.yaml",
-               "suite: mixed\n"
-               "common: {ranks: 2, layers: 2, width: 32, heads: 2, experts: 8, expert-width: 64,\n"
-               "  sequence: 32, batch: 4, iterations: 5, text: default, cluster: pair.yaml,\n"
-               "  routing: skewed, skew-experts: 2}\n"
-               "jobs:\n"
-               "  - {name: ep, system: ep}\n"
-               "  - {name: fssdp, system: fssdp}\n"
-               "  - {name: ep there, system: ep, executor: predicted}\n"
-               "  - {name: fssdp there, system: fssdp, executor: predicted}\n");
+               SMALL_SUITE("mixed",
+                           "iterations: 5, cluster: pair.yaml, routing: skewed, skew-experts: 2",
+                           "{name: ep, system: ep}, {name: fssdp, system: fssdp}, {name: ep there, "
+                           "system: ep, executor: predicted}, {name: fssdp there, system: fssdp, "
+                           "executor: predicted}"));
     assert_says("moeperf run mixed.yaml --db mixed.db --quiet", 0, "4 jobs complete, 0 failed");
     /* the same model and workload, so people can join them; compared only with their own kind */
     assert_answer("mixed.db", "SELECT count(DISTINCT model || workload || gate || ranks) FROM run",

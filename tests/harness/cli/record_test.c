@@ -20,14 +20,10 @@
  * impossible. */
 static void compare_recordings(const char *job) {
     int spans, in_flight, far;
-    write_file("two.yaml", "suite: two\n"
-                           "common: {ranks: 2, layers: 3, width: 32, heads: 2, experts: 8, "
-                           "expert-width: 64, sequence: 32, batch: 4, iterations: 4, "
-                           "validate-every: 2, text: words}\n"
-                           "jobs:\n");
-    assert_runs(formatted("rm -f own.db* nvtx.db*; echo '  - %s' >> two.yaml; moeperf record -o "
-                          "nvtx.db -- moeperf run two.yaml --text words --db own.db --quiet",
-                          job));
+    write_file("two.yaml",
+               formatted(SMALL_SUITE("two", "iterations: 4, validate-every: 2", "%s"), job));
+    assert_runs("rm -f own.db* nvtx.db*; moeperf record -o nvtx.db -- moeperf run two.yaml --db "
+                "own.db --quiet");
     assert_answer("nvtx.db",
                   BOTH
                   "SELECT ((SELECT count(*) FROM seen) - count(*)) || ' more, ' || "

@@ -9,24 +9,11 @@ struct refusal {
     const char *words;    /* of the message, without the job's place */
 };
 
-/* Of all refusals, which tests of baselines have, some of the job's and of systems'.  2 ranks, 8
- * experts, 64 tokens per rank, two experts per token, unless a case says otherwise. */
+/* Of all refusals, which tests of suites and baselines have, one of the job's, and one of a system
+ * that looks at the gate. */
 static const struct refusal cases[] = {
     {"experts per rank not whole", "ep", "--set experts=9",
      "experts: 9 experts can't be divided evenly over 2 ranks, which system ep needs"},
-    {"more ranks than experts", "skeleton", "--set ranks=4 --set experts=2",
-     "ranks: 4 ranks are more than the 2 experts of a layer; with system skeleton every rank needs "
-     "one at least"},
-    {"the same of smartmoe, no whole groups", "smartmoe",
-     "--set ranks=6 --set batch=12 --set experts=4",
-     "smartmoe needs the same number of experts on every rank: 4 experts can't be shared by 6 "
-     "ranks"},
-    {"capacity below one route", "deepspeed",
-     "--set options.capacity-factor=0 --set options.min-capacity=0",
-     "deepspeed needs a capacity of 1 to 2147483647 routes of a rank for an expert, not 0: 64 "
-     "tokens, top-2, 8 experts, capacity factor 0"},
-    {"too few slots for swiftmoe", "swiftmoe", "--set options.slots=3",
-     "swiftmoe needs a slot for every expert: 3 on each of 2 ranks are too few for 8 experts"},
     {"topology gate with groups", "fastermoe", "--set gate=sam --set options.topology-gate=yes",
      "fastermoe with topology-gate limits the choices of a gate that takes its largest scores; "
      "this one has a rule of its own (hash, prototypes, groups or bias)"},

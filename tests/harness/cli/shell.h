@@ -199,6 +199,11 @@ static inline int execute(const char *database, const char *sql) {
     " --set layers=1 --set width=16 --set heads=2 --set expert-width=16 --set sequence=16"         \
     " --set batch=4 --set iterations=3 --set repeat=1"
 
+/* A suite of such jobs on two ranks: what else all have, and the jobs. */
+#define SMALL_SUITE(name, common, jobs)                                                            \
+    "suite: " name "\ncommon: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, "             \
+    "expert-width: 16, sequence: 16, batch: 4, text: default, " common "}\njobs: [" jobs "]\n"
+
 /* Text to learn from, and the path to the programs; use as a group's setup. */
 static inline int enter_shell(void **state) {
     char path[4096];

@@ -5,13 +5,8 @@
 
 enum { RANKS = 2, LAYERS = 3, EXPERTS = 8, ITERATIONS = 7 };
 
-static const char suite[] =
-    "suite: loads\n"
-    "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
-    "  sequence: 16, batch: 4, iterations: 7, text: default}\n"
-    "jobs:\n"
-    "  - {name: a, system: ep}\n"
-    "  - {name: b, system: deepspeed, gate: switch}\n";
+static const char suite[] = SMALL_SUITE(
+    "loads", "iterations: 7", "{name: a, system: ep}, {name: b, system: deepspeed, gate: switch}");
 
 TEST(kinds_have_their_own_help_and_seeds) {
     assert_says("moeperf generate --help", 0, "\n  lognormal  lognormal shares with",
@@ -84,11 +79,8 @@ TEST(tokens_are_recorded_where_they_are_asked_for) {
     const struct mp_trace_block *block;
     int blocks = 0;
     write_file("tokens.yaml",
-               "suite: tokens\n"
-               "common: {ranks: 2, nodes: 2, layers: 3, width: 16, heads: 2, experts: 8,\n"
-               "  expert-width: 16, sequence: 16, batch: 4, iterations: 7, text: default}\n"
-               "jobs:\n"
-               "  - {system: deepep, gate: softmax, top-k: 3, record-routes: yes}\n");
+               SMALL_SUITE("tokens", "iterations: 7, nodes: 2",
+                           "{system: deepep, gate: softmax, top-k: 3, record-routes: yes}"));
     assert_runs("moeperf run tokens.yaml --quiet --db t.db");
     assert_runs("moeperf export --run 1 --db t.db tokens.mptrace");
     AUTO(stream) struct mp_trace_stream *stream = open_good("native", "tokens.mptrace", 0);
@@ -215,14 +207,11 @@ TEST(an_imported_file_is_what_it_says) {
 /* What a run is led to meet is what it records, once round and again. */
 TEST(a_replayed_trace_is_recorded_as_it_was) {
     enum { ROUNDS = 2 };
-    write_file("replay.yaml",
-               "suite: replay\n"
-               "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
-               "  sequence: 16, batch: 4, iterations: 14, text: default, routing: trace}\n"
-               "jobs:\n"
-               "  - {system: ep, trace: text.mptrace}\n"
-               "  - {system: fssdp, trace: text.mptrace}\n"
-               "  - {name: drawn, system: ep, trace: zipf exponent=1 sampling=random}\n");
+    write_file(
+        "replay.yaml",
+        SMALL_SUITE("replay", "iterations: 14, routing: trace",
+                    "{system: ep, trace: text.mptrace}, {system: fssdp, trace: text.mptrace},"
+                    " {name: drawn, system: ep, trace: zipf exponent=1 sampling=random}"));
     assert_runs("moeperf export --run 1 --db l.db text.mptrace");
     assert_runs("moeperf run replay.yaml --quiet --db r.db");
     for (int run = 1; run <= 2; run++) {
@@ -240,23 +229,20 @@ TEST(a_replayed_trace_is_recorded_as_it_was) {
 
 /* Four, six and all experts per token: replayed, recorded, exported and predicted as they are. */
 TEST(many_experts_per_token_stay_as_many) {
-    static const char common[] =
-        "suite: many\n"
-        "common: {ranks: 2, layers: 3, width: 16, heads: 2, experts: 8, expert-width: 16,\n"
-        "  sequence: 16, batch: 4, iterations: 2, text: default, routing: trace, gate: softmax}\n"
-        "jobs:\n";
-    char jobs[1024];
-    size_t at = (size_t)snprintf(jobs, sizeof jobs, "%s", common);
+    char jobs[1024] = "";
+    size_t at = 0;
     for (int k = 4; k <= 8; k += 2) {
         assert_runs(
             formatted("moeperf generate zipf -o k%d.mptrace --ranks 2 --layers 3 --experts 8 "
                       "--tokens 32 --iterations 2 --exponent %g --top-k %d",
                       k, k < EXPERTS ? 0.1 : 0, k));
-        at += (size_t)snprintf(
-            jobs + at, sizeof jobs - at,
-            "  - {name: top-%d, system: moonep, top-k: %d, trace: k%d.mptrace}\n", k, k, k);
+        at += (size_t)snprintf(jobs + at, sizeof jobs - at,
+                               "{name: top-%d, system: moonep, top-k: %d, trace: k%d.mptrace},", k,
+                               k, k);
     }
-    write_file("many.yaml", jobs);
+    write_file(
+        "many.yaml",
+        formatted(SMALL_SUITE("many", "iterations: 2, routing: trace, gate: softmax", "%s"), jobs));
     assert_runs("moeperf run many.yaml --quiet --db many.db");
     for (int k = 4; k <= 8; k += 2) {
         assert_says(formatted("moeperf export --run %d --db many.db again.mptrace", k / 2 - 1), 0,
