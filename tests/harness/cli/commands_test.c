@@ -338,13 +338,10 @@ TEST(what_a_database_has_no_room_for_is_added_later) {
     execute("full.db", "CREATE TRIGGER full BEFORE INSERT ON run BEGIN "
                        "SELECT RAISE(ABORT, 'no more runs'); END");
     AUTO(text) char *output = shell("moeperf run pair.yaml --db full.db" TINY, 2);
-    assert_contains(output, "ep: not in the database: full.db: ", "no more runs");
-    const char *advice =
-        strstr(output, "moeperf run: full.db: no job could be added to it; nothing "
-                       "is lost, this adds them: ");
-    assert_non_null(advice);
-    char *command = strstr(advice, "moeperf run --from out/runs/pair-");
-    command[strcspn(command, "\n")] = '\0';
+    assert_contains(output, "ep: not in the database: full.db: ", "no more runs",
+                    "moeperf run: full.db: no job could be added to it; nothing is lost, this "
+                    "adds them: moeperf run --from out/runs/pair-");
+    AUTO(text) char *command = command_in(output, "moeperf run --from out/runs/pair-");
     assert_says(command, 2, "no more runs");
     assert_says("moeperf run pair.yaml --pairs 1 --slice 0 --against $(which moeperf-train) "
                 "--db full.db" TINY " --set iterations=23",

@@ -127,12 +127,8 @@ TEST(jobs_run_on_disks_of_their_own) {
     /* What can't be copied is not lost. */
     write_file("broken", "");
     AUTO(text) char *said = shell(ON_HOSTS, 2);
-    char *command = strstr(said, "moeperf run --from ");
+    AUTO(text) char *command = command_in(said, "moeperf run --from "); /* for all of them */
     assert_contains(said, "ended with status 9");
-    assert_non_null(command);
-    for (char *next; (next = strstr(command + 1, "moeperf run --from "));)
-        command = next; /* the one for all of them */
-    command[strcspn(command, "\n")] = '\0';
     remove("broken");
     assert_runs(command);
     assert_answer("disks.db", "SELECT group_concat(status || ranks_recorded) FROM v_run",

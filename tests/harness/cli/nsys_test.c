@@ -9,10 +9,8 @@ static const int64_t began_ns = 1700000000000000000;
 TEST(three_commands_name_the_rank_that_all_wait_for) {
     make_export(".", "report.sqlite", began_ns, RANKS, true);
     AUTO(text) char *output = shell("moeperf import report.sqlite --db run.db", 0);
-    const char *at = strstr(output, "\n  moeperf import ");
-    assert_non_null(at);
-    assert_says(formatted("%.*s", (int)strcspn(at + 3, "\n"), at + 3), 0,
-                "run 2 of run.db: 2 processes");
+    AUTO(text) char *command = command_in(output, "\n  moeperf import ");
+    assert_says(command, 0, "run 2 of run.db: 2 processes");
     assert_says(
         "moeperf report --db run.db --run 2 --stragglers | tr -s ' \\n' ' '", 0,
         "rank 0 waits 3.00 ms of each 9.00 ms iteration (33 %) for rank 1, 100 % of it from "

@@ -158,23 +158,15 @@ TEST(every_process_is_kept) {
 static const char step[] = "+train step 0\n+block 0\n+exchange\n=50\n-\n+experts\n=200\n-\n-\n"
                            "+block 1\n+exchange\n=50\n-\n+experts\n=200\n-\n-\n-\n";
 
-/* The line of the output that says how to go on. */
-static void take_command(const char *output, char command[1024]) {
-    const char *at = strstr(output, "\n  moeperf record ");
-    assert_non_null(at);
-    snprintf(command, 1024, "%.*s", (int)strcspn(at + 3, "\n"), at + 3);
-}
-
 /* A newcomer's first recording: no rules, and the answer in two more commands. */
 TEST(rules_suggest_themselves) {
-    char command[1024];
     need_collector();
     write_file("script", step);
     AUTO(text)
     char *output = shell("moeperf record -o 'my run.db' -- " ANNOTATED " told <script", 0);
     assert_contains(output, "expert     experts\n");
     assert_answer("my run.db", "SELECT count(*) FROM v_span", "0");
-    take_command(output, command);
+    AUTO(text) char *command = command_in(output, "\n  moeperf record ");
     /* As it is, and once more. */
     for (int again = 0; again < 2; again++)
         assert_runs(command);

@@ -72,6 +72,16 @@ static inline void shell_says(const char *line, int status, const char *const te
     free(output);
 }
 
+/* The last command among what was said that begins so.  Free it. */
+static inline char *command_in(const char *said, const char *begin) {
+    const char *at = NULL;
+    for (const char *next = said; (next = strstr(next, begin)); next++)
+        at = next + strspn(next, "\n ");
+    if (!at)
+        fail_msg("no \"%s\" in\n%s", begin, said);
+    return strndup(at, strcspn(at, "\n"));
+}
+
 /* Each of these lines ends with status 2 and says so. */
 struct refused_line {
     const char *line, *says;
