@@ -57,13 +57,10 @@ static void draw_plan(struct bench *bench, uint64_t *random) {
     int experts = test_random_int(random, 1, 20);
     struct mp_plan *plan = &example->plan;
     int32_t owner[20];
-    *example = (struct example){0};
-    assert_works(mp_load_create(topology.ranks, experts, &example->load, &error));
-    random_load(random, &example->load);
-    assert_works(mp_plan_create(&topology, experts, 1000, plan, &error));
     for (int expert = 0; expert < experts; expert++)
         owner[expert] = test_random_int(random, 0, bench->ranks - 1);
-    begin_owned(plan, 0, 0, owner);
+    owned_example(topology, experts, owner, example);
+    random_load(random, &example->load);
     random_copies(random, plan);
     plan->exchange = test_random_int(random, 0, 3) ? MP_EXCHANGE_PIPELINED : MP_EXCHANGE_FLAT;
     do

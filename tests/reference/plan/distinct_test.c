@@ -150,8 +150,7 @@ TEST(drawn_tokens_have_the_counts) {
 
 /* A plan of a deduplicated exchange over these levels, a load and what was counted for it. */
 struct case_of_levels {
-    struct mp_plan plan;
-    struct mp_load load;
+    struct example of;
     struct mp_distinct_model model;
     struct mp_levels levels;
     double *distinct; /* [ranks][degree][groups] */
@@ -161,27 +160,21 @@ static void create_case(int ranks, int experts, int top_k, const int size[3], in
                         struct case_of_levels *c) {
     const struct mp_topology topology = {ranks, 1};
     int32_t owner[64];
-    *c = (struct case_of_levels){0};
-    assert_works(mp_plan_create(&topology, experts, 1, &c->plan, &error));
-    assert_works(mp_load_create(ranks, experts, &c->load, &error));
     mp_distinct_model_create(&memory, ranks, experts, top_k, &c->model);
     for (int e = 0; e < experts; e++)
         owner[e] = e * ranks / experts;
-    begin_owned(&c->plan, 0, 0, owner);
-    c->plan.exchange = MP_EXCHANGE_DEDUPLICATED;
-    c->plan.degree = degree;
-    memcpy(c->plan.level_size, size, sizeof c->plan.level_size);
-    c->levels = mp_plan_token_levels(&c->plan);
+    owned_example(topology, experts, owner, &c->of);
+    c->of.plan.exchange = MP_EXCHANGE_DEDUPLICATED;
+    c->of.plan.degree = degree;
+    memcpy(c->of.plan.level_size, size, sizeof c->of.plan.level_size);
+    c->levels = mp_plan_token_levels(&c->of.plan);
     c->distinct = malloc((size_t)(ranks * degree * mp_levels_most_groups(ranks)) * sizeof(double));
 }
 
-static void destroy_case(struct case_of_levels *c) {
-    mp_plan_destroy(&c->plan);
-    mp_load_destroy(&c->load);
-    free(c->distinct);
-}
-
-TEST_END(destroy_case, struct case_of_levels, destroy_case(it))
+TEST_END(destroy_case, struct case_of_levels, {
+    destroy_example(&it->of);
+    free(it->distinct);
+})
 
 /* At every level V-HIER-1's rate of its groups. */
 TEST(rates_are_printed_at_every_level) {
@@ -192,9 +185,9 @@ TEST(rates_are_printed_at_every_level) {
     AUTO(destroy_case) struct case_of_levels c;
     create_case(32, 64, 8, (const int[3]){8, 4, 2}, 1, &c);
     for (int i = 0; i < 32 * 64; i++)
-        c.load.count[i] = 1000;
-    assert_works(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error));
-    mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);
+        c.of.load.count[i] = 1000;
+    assert_works(mp_plan_dispatch_to_owner(&c.of.plan, &c.of.load, &error));
+    mp_distinct_tokens(&c.model, &c.of.plan, &c.of.load, c.distinct);
     const double *distinct = c.distinct;
     for (int l = 0; l < c.levels.count; l++) {
         double sum = 0;
@@ -211,18 +204,20 @@ TEST_RANDOM(halves_are_whole_in_groups_of_both) {
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &whole);
     create_case(8, 16, 3, (const int[3]){4, 2}, 1, &halves);
     for (int i = 0; i < 8 * 16; i++)
-        whole.load.count[i] = halves.load.count[i] = 2 * (uint32_t)test_random_int(random, 1, 90);
-    assert_works(mp_plan_dispatch_to_owner(&whole.plan, &whole.load, &error));
+        whole.of.load.count[i] = halves.of.load.count[i] =
+            2 * (uint32_t)test_random_int(random, 1, 90);
+    assert_works(mp_plan_dispatch_to_owner(&whole.of.plan, &whole.of.load, &error));
     for (int e = 0; e < 16; e++)
-        assert_works(mp_plan_add_copy(&halves.plan, e, (e / 2) ^ 1, MP_STAGE_BEFORE_GATE, &error));
-    assert_works(mp_plan_dispatch_begin(&halves.plan, &error));
+        assert_works(
+            mp_plan_add_copy(&halves.of.plan, e, (e / 2) ^ 1, MP_STAGE_BEFORE_GATE, &error));
+    assert_works(mp_plan_dispatch_begin(&halves.of.plan, &error));
     for (int pair = 0; pair < 8 * 16; pair++) {
-        assert_works(mp_plan_dispatch_run(&halves.plan, halves.plan.holder_begin[pair % 16], 2,
-                                          halves.load.count[pair] / 2, &error));
-        mp_plan_dispatch_end_pair(&halves.plan);
+        assert_works(mp_plan_dispatch_run(&halves.of.plan, halves.of.plan.holder_begin[pair % 16],
+                                          2, halves.of.load.count[pair] / 2, &error));
+        mp_plan_dispatch_end_pair(&halves.of.plan);
     }
-    mp_distinct_tokens(&whole.model, &whole.plan, &whole.load, whole.distinct);
-    mp_distinct_tokens(&halves.model, &halves.plan, &halves.load, halves.distinct);
+    mp_distinct_tokens(&whole.model, &whole.of.plan, &whole.of.load, whole.distinct);
+    mp_distinct_tokens(&halves.model, &halves.of.plan, &halves.of.load, halves.distinct);
     for (int i = 0; i < 8 * 14; i++)
         if (i % 14 < 2 + 4)
             assert_within(halves.distinct[i], whole.distinct[i], 1e-9 * whole.distinct[i]);
@@ -233,16 +228,16 @@ TEST_RANDOM(halves_are_whole_in_groups_of_both) {
 /* Random tokens of every rank, all routes of which go to owners; and what is to be counted of them,
  * by going through every group's ranks. */
 static void draw_tokens(uint64_t *random, struct case_of_levels *c, int top_k, double expected[]) {
-    const int ranks = c->load.ranks, experts = c->load.experts;
+    const int ranks = c->of.load.ranks, experts = c->of.load.experts;
     const int groups = mp_levels_groups(&c->levels);
     int32_t tokens[16];
     for (int r = 0; r < ranks; r++)
         tokens[r] = test_random_int(random, 0, 20);
-    assert_works(mp_load_give_routes(&c->load, top_k, tokens, &error));
+    assert_works(mp_load_give_routes(&c->of.load, top_k, tokens, &error));
     for (int r = 0; r < ranks; r++)
         for (int t = 0; t < tokens[r]; t++) {
             int32_t *expert =
-                c->load.routes->expert + (size_t)((c->load.routes->begin[r] + t) * top_k);
+                c->of.load.routes->expert + (size_t)((c->of.load.routes->begin[r] + t) * top_k);
             bool on[16] = {false}, taken[64] = {false};
             int chunk = 0, group = 0;
             for (int j = 0; j < top_k; j++) {
@@ -251,9 +246,9 @@ static void draw_tokens(uint64_t *random, struct case_of_levels *c, int top_k, d
                 while (taken[expert[j]]);
                 taken[expert[j]] = true;
                 on[expert[j] * ranks / experts] = true;
-                c->load.count[r * experts + expert[j]]++;
+                c->of.load.count[r * experts + expert[j]]++;
             }
-            while (t >= tokens[r] * (chunk + 1) / c->plan.degree)
+            while (t >= tokens[r] * (chunk + 1) / c->of.plan.degree)
                 chunk++;
             for (int l = 0; l < c->levels.count; l++)
                 for (int first = 0, size = c->levels.groups[l].ranks_per_node; first < ranks;
@@ -261,7 +256,7 @@ static void draw_tokens(uint64_t *random, struct case_of_levels *c, int top_k, d
                     bool meets = false;
                     for (int other = first; other < first + size && other < ranks; other++)
                         meets |= on[other];
-                    expected[(r * c->plan.degree + chunk) * groups + group] += meets;
+                    expected[(r * c->of.plan.degree + chunk) * groups + group] += meets;
                 }
         }
 }
@@ -274,10 +269,10 @@ TEST_RANDOM(known_tokens_are_counted_at_every_level) {
         double expected[16 * 3 * 34] = {0};
         create_case(ranks, 48, top_k, sizes[i % 6], test_random_int(random, 1, 3), &c);
         draw_tokens(random, &c, top_k, expected);
-        assert_works(mp_load_check_routes(&c.load, &error));
-        assert_works(mp_plan_dispatch_to_owner(&c.plan, &c.load, &error));
-        mp_distinct_tokens(&c.model, &c.plan, &c.load, c.distinct);
-        for (int n = 0; n < ranks * c.plan.degree * mp_levels_groups(&c.levels); n++)
+        assert_works(mp_load_check_routes(&c.of.load, &error));
+        assert_works(mp_plan_dispatch_to_owner(&c.of.plan, &c.of.load, &error));
+        mp_distinct_tokens(&c.model, &c.of.plan, &c.of.load, c.distinct);
+        for (int n = 0; n < ranks * c.of.plan.degree * mp_levels_groups(&c.levels); n++)
             assert_within(c.distinct[n], expected[n], 0);
     }
 }

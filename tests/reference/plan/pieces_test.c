@@ -7,8 +7,7 @@
 enum { MOST_RANKS = 24, MOST_EXPERTS = 20, ROUNDS = 300 };
 
 struct cut_up {
-    struct mp_plan plan;
-    struct mp_load load;
+    struct example of;
     struct mp_pieces pieces;
     int64_t routes[MOST_EXPERTS][MOST_RANKS]; /* of the piece of each rank */
 };
@@ -16,7 +15,7 @@ struct cut_up {
 /* Cuts an expert at random places, for ranks from a random one on, or from the first. */
 static void cut_expert(uint64_t *random, struct cut_up *row, int expert, int64_t total,
                        bool ascending) {
-    int ranks = row->plan.topology.ranks;
+    int ranks = row->of.plan.topology.ranks;
     int start = ascending ? 0 : test_random_int(random, 0, ranks - 1);
 
     for (int index = 0; index < ranks; index++) {
@@ -39,31 +38,24 @@ static void create_cut_up(uint64_t *random, struct cut_up *row, enum mp_piece_cu
     for (int expert = 0; expert < experts; expert++)
         owner[expert] = test_random_int(random, 0, topology.ranks - 1);
     *row = (struct cut_up){0};
-    assert_works(mp_load_create(topology.ranks, experts, &row->load, &error));
-    random_load(random, &row->load);
-    mp_load_expert_totals(&row->load, total);
-    assert_works(mp_plan_create(&topology, experts, 8, &row->plan, &error));
-    begin_owned(&row->plan, 0, 0, owner);
+    owned_example(topology, experts, owner, &row->of);
+    random_load(random, &row->of.load);
+    mp_load_expert_totals(&row->of.load, total);
     mp_pieces_create(&memory, experts, MOST_RANKS * MOST_EXPERTS, &row->pieces);
     mp_pieces_clear(&row->pieces);
     for (int expert = 0; expert < experts; expert++)
         cut_expert(random, row, expert, total[expert], cut == MP_CUT_NEAREST_FIRST);
 }
 
-static void destroy_cut_up(struct cut_up *row) {
-    mp_plan_destroy(&row->plan);
-    mp_load_destroy(&row->load);
-}
-
-TEST_END(cut_up, struct cut_up, destroy_cut_up(it))
+TEST_END(cut_up, struct cut_up, destroy_example(&it->of))
 
 /* Every route goes to a piece, and every piece gets what it says. */
 static void check_pieces(const struct cut_up *row) {
-    for (int expert = 0; expert < row->plan.experts; expert++)
-        for (int rank = 0; rank < row->plan.topology.ranks; rank++) {
+    for (int expert = 0; expert < row->of.plan.experts; expert++)
+        for (int rank = 0; rank < row->of.plan.topology.ranks; rank++) {
             int64_t routes = 0;
-            for (int source = 0; source < row->plan.topology.ranks; source++)
-                routes += mp_plan_routes_to(&row->plan, source, expert, rank);
+            for (int source = 0; source < row->of.plan.topology.ranks; source++)
+                routes += mp_plan_routes_to(&row->of.plan, source, expert, rank);
             assert_int_equal(routes, row->routes[expert][rank]);
         }
 }
@@ -73,12 +65,12 @@ static void check_order(const struct cut_up *row, int expert) {
     int32_t at = row->pieces.first[expert];
     int64_t left = at < 0 ? 0 : row->pieces.item[at].routes;
 
-    for (int source = 0; source < row->plan.topology.ranks; source++) {
-        int64_t routes = mp_load_at(&row->load, source, expert);
+    for (int source = 0; source < row->of.plan.topology.ranks; source++) {
+        int64_t routes = mp_load_at(&row->of.load, source, expert);
         while (routes > 0) {
             int64_t taken = routes < left ? routes : left;
             int rank = row->pieces.item[at].rank;
-            assert_int_equal(mp_plan_routes_to(&row->plan, source, expert, rank), taken);
+            assert_int_equal(mp_plan_routes_to(&row->of.plan, source, expert, rank), taken);
             routes -= taken;
             left -= taken;
             if (left == 0) {
@@ -91,9 +83,9 @@ static void check_order(const struct cut_up *row, int expert) {
 
 /* Local first: a rank's piece and its own routes have as many in common as can be. */
 static void check_local(const struct cut_up *row, int expert) {
-    for (int rank = 0; rank < row->plan.topology.ranks; rank++) {
-        int64_t piece = row->routes[expert][rank], own = mp_load_at(&row->load, rank, expert);
-        assert_int_equal(mp_plan_routes_to(&row->plan, rank, expert, rank),
+    for (int rank = 0; rank < row->of.plan.topology.ranks; rank++) {
+        int64_t piece = row->routes[expert][rank], own = mp_load_at(&row->of.load, rank, expert);
+        assert_int_equal(mp_plan_routes_to(&row->of.plan, rank, expert, rank),
                          own < piece ? own : piece);
     }
 }
@@ -101,7 +93,7 @@ static void check_local(const struct cut_up *row, int expert) {
 /* Nearest first: of what is not local, too, pieces of a node and its ranks' routes have as many in
  * common as can be, and equal parts of all pieces go to others, but for what is rounded. */
 static void check_nearest(const struct cut_up *row, int expert) {
-    const struct mp_topology *topology = &row->plan.topology;
+    const struct mp_topology *topology = &row->of.plan.topology;
     check_local(row, expert);
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         const int begin = mp_topology_node_begin(topology, node);
@@ -109,15 +101,16 @@ static void check_nearest(const struct cut_up *row, int expert) {
         int64_t room = 0, wanted = 0, own = 0, inside = 0, others[MOST_RANKS] = {0};
         for (int to = begin; to < end; to++) {
             room += row->routes[expert][to];
-            wanted += mp_load_at(&row->load, to, expert);
-            own += mp_plan_routes_to(&row->plan, to, expert, to);
+            wanted += mp_load_at(&row->of.load, to, expert);
+            own += mp_plan_routes_to(&row->of.plan, to, expert, to);
             for (int rank = begin; rank < end; rank++)
-                others[to] += rank == to ? 0 : mp_plan_routes_to(&row->plan, rank, expert, to);
+                others[to] += rank == to ? 0 : mp_plan_routes_to(&row->of.plan, rank, expert, to);
             inside += others[to];
         }
         assert_int_equal(own + inside, room < wanted ? room : wanted);
         for (int to = begin; to < end; to++) {
-            int64_t left = row->routes[expert][to] - mp_plan_routes_to(&row->plan, to, expert, to);
+            int64_t left =
+                row->routes[expert][to] - mp_plan_routes_to(&row->of.plan, to, expert, to);
             assert_true(llabs(others[to] * (room - own) - inside * left) <=
                         (end - begin) * (room - own));
         }
@@ -161,26 +154,24 @@ static int check_sources(const struct mp_plan *plan, const struct mp_placement *
 }
 
 TEST_RANDOM(routes_fill_pieces) {
-    struct mp_plan_law law = {.extra_copies_limit = -1};
     int64_t copies = 0, of_copies = 0;
 
     for (int round = 0; round < ROUNDS; round++) {
         AUTO(cut_up) struct cut_up row;
         enum mp_piece_cut cut = (enum mp_piece_cut)(round % 3);
         create_cut_up(random, &row, cut);
-        copy_some(random, &row.plan);
-        struct mp_policy policy = mp_policy_plain;
-        policy.rematerialise = test_random_int(random, 0, 3) == 0;
-        row.plan.policy = &policy;
-        struct mp_placement before_gate = placement_of(row.plan.topology.ranks, row.plan.experts);
-        mp_placement_copy(&before_gate, &row.plan.during);
-        assert_works(mp_plan_dispatch_pieces(&row.plan, &row.load, &row.pieces, cut, &error));
-        assert_works(mp_plan_check(&row.plan, &row.load, &law, NULL, &error));
+        copy_some(random, &row.of.plan);
+        row.of.policy.rematerialise = test_random_int(random, 0, 3) == 0;
+        struct mp_placement before_gate =
+            placement_of(row.of.plan.topology.ranks, row.of.plan.experts);
+        mp_placement_copy(&before_gate, &row.of.plan.during);
+        assert_works(mp_plan_dispatch_pieces(&row.of.plan, &row.of.load, &row.pieces, cut, &error));
+        assert_works(mp_plan_check(&row.of.plan, &row.of.load, &row.of.law, NULL, &error));
         check_pieces(&row);
-        for (int expert = 0; expert < row.plan.experts; expert++)
+        for (int expert = 0; expert < row.of.plan.experts; expert++)
             check_cut[cut](&row, expert);
-        copies += row.plan.fetch.count;
-        of_copies += check_sources(&row.plan, &before_gate);
+        copies += row.of.plan.fetch.count;
+        of_copies += check_sources(&row.of.plan, &before_gate);
     }
     assert_true(copies > 0 && of_copies > 0);
 }

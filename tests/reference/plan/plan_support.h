@@ -162,21 +162,6 @@ static inline void empty_example(uint64_t *random, bool drops, struct example *e
     example->plan.policy = &example->policy;
 }
 
-/* A random legal plan of whole experts, as FSSDP makes them; destroy with destroy_example. */
-static inline void random_example(uint64_t *random, bool drops, struct example *example) {
-    empty_example(random, drops, example);
-    struct mp_plan *plan = &example->plan;
-    AUTO(allocated) int32_t *owner = malloc((size_t)plan->experts * sizeof *owner);
-
-    for (int expert = 0; expert < plan->experts; expert++)
-        owner[expert] = test_random_int(random, 0, plan->topology.ranks - 1);
-    begin_owned(plan, test_random_int(random, 0, 1000), test_random_int(random, 0, 23), owner);
-    if (drops)
-        random_capacities(random, plan);
-    random_copies(random, plan);
-    random_dispatch(random, example);
-}
-
 /* Random owners; some experts get further holders. */
 static inline void random_homes(uint64_t *random, bool company, struct mp_placement *home) {
     AUTO(allocated) int32_t *owner = malloc((size_t)home->experts * sizeof *owner);
@@ -235,26 +220,38 @@ static inline void random_exchange(uint64_t *random, struct example *example) {
     example->law.padding_limit = plan->padding;
 }
 
-/* A random legal plan of any kind: any optimizer, any exchange; destroy with destroy_example. */
+/* Begins it with homes that its optimizer allows, and copies. */
+static inline void begin_example(uint64_t *random, bool drops, struct example *example) {
+    struct mp_plan *plan = &example->plan;
+    struct mp_placement home = placement_of(plan->topology.ranks, plan->experts);
+    random_homes_for(random, example->policy.optimizer, &home);
+    assert_works(mp_plan_begin(plan, test_random_int(random, 0, 1000),
+                               test_random_int(random, 0, 23), &home, &error));
+    if (drops)
+        random_capacities(random, plan);
+    if (!mp_optimizer_sliced(example->policy.optimizer))
+        random_copies(random, plan);
+}
+
+/* A random legal plan of whole experts, as FSSDP makes them; destroy with destroy_example. */
+static inline void random_example(uint64_t *random, bool drops, struct example *example) {
+    empty_example(random, drops, example);
+    begin_example(random, drops, example);
+    random_dispatch(random, example);
+}
+
+/* The same of any kind: any optimizer, any exchange. */
 static inline void random_kind_of_example(uint64_t *random, bool drops, struct example *example) {
     enum mp_optimizer_split optimizer =
         (enum mp_optimizer_split)test_random_int(random, 0, MP_OPTIMIZER_SPLITS - 1);
 
     empty_example(random, drops, example);
-    struct mp_plan *plan = &example->plan;
     example->policy.optimizer = optimizer;
     example->policy.gather_before_gate =
         mp_optimizer_sliced(optimizer) && test_random_int(random, 0, 1);
     example->policy.offload = test_random_int(random, 0, 1);
     example->policy.rematerialise = test_random_int(random, 0, 1);
-    struct mp_placement home = placement_of(plan->topology.ranks, plan->experts);
-    random_homes_for(random, optimizer, &home);
-    assert_works(mp_plan_begin(plan, test_random_int(random, 0, 1000),
-                               test_random_int(random, 0, 23), &home, &error));
-    if (drops)
-        random_capacities(random, plan);
-    if (!mp_optimizer_sliced(optimizer))
-        random_copies(random, plan);
+    begin_example(random, drops, example);
     random_exchange(random, example);
     random_dispatch(random, example);
 }

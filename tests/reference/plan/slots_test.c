@@ -6,27 +6,18 @@
 
 /* Slots, and what a plan with them needs. */
 struct job {
-    struct mp_topology topology;
     struct mp_slots slots;
     struct mp_placement home;
-    struct mp_plan plan;
-    struct mp_load load;
+    struct example of;
 };
 
 static void create_job(int experts, int per_rank, struct job *job) {
-    *job = (struct job){.topology = {4, 2}};
     mp_slots_create(&memory, 4, experts, per_rank, &job->slots);
     job->home = placement_of(4, experts);
-    assert_works(mp_load_create(4, experts, &job->load, &error));
-    assert_works(mp_plan_create(&job->topology, experts, 64, &job->plan, &error));
+    owned_example(GOLDEN_TOPOLOGY, experts, (const int32_t[3]){0}, &job->of);
 }
 
-static void destroy_job(struct job *job) {
-    mp_load_destroy(&job->load);
-    mp_plan_destroy(&job->plan);
-}
-
-TEST_END(destroy_job, struct job, destroy_job(it))
+TEST_END(destroy_job, struct job, destroy_example(&it->of))
 
 /* Routes of each source to each rank: of expert 0, which has two slots on rank 0 and one each on
  * ranks 2 and 3.  All of expert 1 go to rank 1. */
@@ -51,7 +42,7 @@ TEST_EACH(routes_are_spread_by_hand, SPREADS, row) {
     AUTO(destroy_job) struct job job;
     create_job(2, 2, &job);
     memcpy(job.slots.expert, slots, sizeof slots);
-    memcpy(job.load.count, routes, sizeof routes);
+    memcpy(job.of.load.count, routes, sizeof routes);
     mp_slots_index(&job.slots, row->spread == MP_SPREAD_NODE ? 2 : 0);
     assert_int_equal(mp_slots_of(&job.slots, 0), 4);
     assert_memory_equal(job.slots.rank + job.slots.begin[0], of_expert_0, sizeof of_expert_0);
@@ -60,14 +51,16 @@ TEST_EACH(routes_are_spread_by_hand, SPREADS, row) {
     assert_int_equal(job.home.owner[0], 3); /* has a slot, and stays */
     assert_int_equal(job.home.owner[1], 1);
     assert_int_equal(mp_placement_copies(&job.home, 0), 3);
-    job.plan.policy = policy_with(MP_OPTIMIZER_SLICES_OF_SUM);
-    assert_works(mp_plan_begin(&job.plan, 1, 0, &job.home, &error));
-    job.plan.capacity[0] = row->capacity;
-    assert_works(mp_plan_dispatch_slots(&job.plan, &job.load, &job.slots, row->spread, &error));
+    job.of.plan.policy = policy_with(MP_OPTIMIZER_SLICES_OF_SUM);
+    assert_works(mp_plan_begin(&job.of.plan, 1, 0, &job.home, &error));
+    job.of.plan.capacity[0] = row->capacity;
+    assert_works(
+        mp_plan_dispatch_slots(&job.of.plan, &job.of.load, &job.slots, row->spread, &error));
     for (int source = 0; source < 4; source++)
         for (int to = 0; to < 4; to++) {
-            assert_int_equal(mp_plan_routes_to(&job.plan, source, 0, to), row->routes[source][to]);
-            assert_int_equal(mp_plan_routes_to(&job.plan, source, 1, to),
+            assert_int_equal(mp_plan_routes_to(&job.of.plan, source, 0, to),
+                             row->routes[source][to]);
+            assert_int_equal(mp_plan_routes_to(&job.of.plan, source, 1, to),
                              to == 1 ? routes[2 * source + 1] : 0);
         }
 }
@@ -83,10 +76,11 @@ TEST(what_does_not_fit_is_refused) {
     mp_slots_index(&job.slots, 0);
     assert_works(mp_slots_homes(&job.slots, &job.home, &error));
     mp_placement_add(&job.home, 2, 0);
-    job.plan.policy = policy_with(MP_OPTIMIZER_SLICES);
-    assert_works(mp_plan_begin(&job.plan, 5, 2, &job.home, &error));
+    job.of.plan.policy = policy_with(MP_OPTIMIZER_SLICES);
+    assert_works(mp_plan_begin(&job.of.plan, 5, 2, &job.home, &error));
     assert_sentence(
-        mp_plan_dispatch_slots(&job.plan, &job.load, &job.slots, MP_SPREAD_TURN, &error), MP_EPLAN,
+        mp_plan_dispatch_slots(&job.of.plan, &job.of.load, &job.slots, MP_SPREAD_TURN, &error),
+        MP_EPLAN,
         "iteration 5, layer 2: the holders of expert 2 are not the "
         "ranks with a slot of it");
 }
