@@ -22,6 +22,13 @@ TEST(accepts_random_legal_plans) {
 }
 
 /* Each breaks a legal plan in one way, or returns false if this plan offers no place for it. */
+static bool (*breaks[MP_PLAN_VIOLATIONS])(struct example *example);
+#define BREAKS(violation)                                                                          \
+    static bool break_##violation(struct example *example);                                        \
+    __attribute__((constructor)) static void add_##violation(void) {                               \
+        breaks[violation] = break_##violation;                                                     \
+    }                                                                                              \
+    static bool break_##violation(struct example *example)
 
 static int some_rank_without(const struct mp_plan *plan, int expert) {
     int ranks = plan->topology.ranks, start = below(ranks);
@@ -60,7 +67,7 @@ static struct mp_transfer transfer_of(const struct mp_plan *plan, int expert, in
                                 .stage = stage};
 }
 
-static bool break_shape(struct example *example) {
+BREAKS(MP_PLAN_SHAPE) {
     switch (below(4)) {
     case 0:
         example->load.experts++;
@@ -77,14 +84,14 @@ static bool break_shape(struct example *example) {
     }
 }
 
-static bool break_owner_range(struct example *example) {
+BREAKS(MP_PLAN_OWNER_OUT_OF_RANGE) {
     int expert = below(example->plan.experts);
     struct mp_placement *placement = below(2) ? &example->plan.before : &example->plan.during;
     placement->owner[expert] = below(2) ? -1 : example->plan.topology.ranks;
     return true;
 }
 
-static bool break_owner_holds(struct example *example) {
+BREAKS(MP_PLAN_OWNER_NOT_HOLDER) {
     int expert = below(example->plan.experts), owner = example->plan.before.owner[expert];
     mp_placement_remove(&example->plan.before, expert, owner);
     if (below(2))
@@ -92,21 +99,21 @@ static bool break_owner_holds(struct example *example) {
     return true;
 }
 
-static bool break_owner_stays(struct example *example) {
+BREAKS(MP_PLAN_OWNER_CHANGED) {
     struct mp_transfer *reduce = some(&example->plan.reduce);
     if (reduce)
         example->plan.during.owner[reduce->expert] = reduce->from;
     return reduce;
 }
 
-static bool break_holder_stays(struct example *example) {
+BREAKS(MP_PLAN_HOLDER_LOST) {
     int expert = below(example->plan.experts), rank = some_rank_without(&example->plan, expert);
     if (rank >= 0)
         mp_placement_add(&example->plan.before, expert, rank);
     return rank >= 0;
 }
 
-static bool break_holder_range(struct example *example) {
+BREAKS(MP_PLAN_HOLDER_OUT_OF_RANGE) {
     int ranks = example->plan.topology.ranks, words = example->plan.during.words;
     if (ranks % 64 == 0)
         return false;
@@ -116,7 +123,7 @@ static bool break_holder_range(struct example *example) {
 }
 
 /* Kept where no optimizer updates it. */
-static bool break_owner_alone(struct example *example) {
+BREAKS(MP_PLAN_OWNER_ACCOMPANIED) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), rank = some_rank_without(plan, expert);
     if (rank < 0 || plan->policy->optimizer != MP_OPTIMIZER_OWNER)
@@ -126,11 +133,11 @@ static bool break_owner_alone(struct example *example) {
     return true;
 }
 
-static bool break_holder_fed(struct example *example) {
+BREAKS(MP_PLAN_HOLDER_UNFED) {
     return drop_one(&example->plan.fetch);
 }
 
-static bool break_fetch_source(struct example *example) {
+BREAKS(MP_PLAN_FETCH_FROM_NON_HOLDER) {
     struct mp_transfer *fetch = some(&example->plan.fetch);
     if (!fetch)
         return false;
@@ -157,35 +164,35 @@ static bool break_fetch_source(struct example *example) {
     }
 }
 
-static bool break_fetch_target(struct example *example) {
+BREAKS(MP_PLAN_FETCH_TO_NON_HOLDER) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), rank = some_rank_without(plan, expert);
     return rank >= 0 && append(&plan->fetch, transfer_of(plan, expert, plan->during.owner[expert],
                                                          rank, MP_STAGE_AFTER_GATE));
 }
 
-static bool break_fetch_once(struct example *example) {
+BREAKS(MP_PLAN_FETCH_TWICE) {
     struct mp_transfer *fetch = some(&example->plan.fetch);
     return fetch && append(&example->plan.fetch, *fetch);
 }
 
-static bool break_reduce_present(struct example *example) {
+BREAKS(MP_PLAN_REDUCE_MISSING) {
     return drop_one(&example->plan.reduce);
 }
 
-static bool break_reduce_once(struct example *example) {
+BREAKS(MP_PLAN_REDUCE_TWICE) {
     struct mp_transfer *reduce = some(&example->plan.reduce);
     return reduce && append(&example->plan.reduce, *reduce);
 }
 
-static bool break_reduce_target(struct example *example) {
+BREAKS(MP_PLAN_REDUCE_NOT_TO_OWNER) {
     struct mp_transfer *reduce = some(&example->plan.reduce);
     if (reduce)
         reduce->to = below(2) ? reduce->from : example->plan.topology.ranks;
     return reduce;
 }
 
-static bool break_reduce_source(struct example *example) {
+BREAKS(MP_PLAN_REDUCE_FROM_NON_HOLDER) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), owner = plan->during.owner[expert];
     int rank = below(2) ? owner : some_rank_without(plan, expert);
@@ -193,7 +200,7 @@ static bool break_reduce_source(struct example *example) {
            append(&plan->reduce, transfer_of(plan, expert, rank, owner, MP_STAGE_BACKWARD_REDUCE));
 }
 
-static bool break_share(struct example *example) {
+BREAKS(MP_PLAN_SHARE_WRONG) {
     struct mp_plan *plan = &example->plan;
     struct mp_transfer *share = some(&plan->share);
     int expert = below(plan->experts), owner = plan->before.owner[expert];
@@ -239,7 +246,7 @@ static bool add_replica(struct mp_plan *plan, int expert, int rank) {
     return append(&plan->share, transfer);
 }
 
-static bool break_slices(struct example *example) {
+BREAKS(MP_PLAN_SLICES) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), owner = plan->during.owner[expert];
     int rank = below(2) ? some_rank_without(plan, expert)
@@ -268,7 +275,7 @@ static bool break_slices(struct example *example) {
     return append(&plan->fetch, fetch);
 }
 
-static bool break_stage(struct example *example) {
+BREAKS(MP_PLAN_WRONG_STAGE) {
     struct mp_transfer *fetch = some(&example->plan.fetch), *reduce = some(&example->plan.reduce);
     struct mp_transfer *share = some(&example->plan.share);
     switch (below(3)) {
@@ -293,14 +300,14 @@ static struct mp_transfers *some_list(struct mp_plan *plan) {
     return which == 0 ? &plan->fetch : which == 1 ? &plan->reduce : &plan->share;
 }
 
-static bool break_bytes(struct example *example) {
+BREAKS(MP_PLAN_WRONG_BYTES) {
     struct mp_transfer *transfer = some(some_list(&example->plan));
     if (transfer)
         transfer->bytes += below(2) ? 1 : -1;
     return transfer;
 }
 
-static bool break_layer(struct example *example) {
+BREAKS(MP_PLAN_WRONG_LAYER) {
     struct mp_plan *plan = &example->plan;
     struct mp_transfers *list = some_list(plan);
     struct mp_transfer *transfer = some(list);
@@ -315,7 +322,7 @@ static bool break_layer(struct example *example) {
     return append(list, other);
 }
 
-static bool break_list(struct example *example) {
+BREAKS(MP_PLAN_HOLDERS_UNLISTED) {
     struct mp_plan *plan = &example->plan;
     int expert = below(plan->experts), rank = some_rank_without(plan, expert);
 
@@ -352,7 +359,7 @@ static int64_t some_pair(struct example *example, struct mp_dispatch_part **part
     return -1;
 }
 
-static bool break_route_holder(struct example *example) {
+BREAKS(MP_PLAN_ROUTE_TO_NON_HOLDER) {
     struct mp_dispatch_part *part;
     int count;
     int64_t pair = some_pair(example, &part, &count);
@@ -375,7 +382,7 @@ static bool break_route_holder(struct example *example) {
     }
 }
 
-static bool break_route_once(struct example *example) {
+BREAKS(MP_PLAN_ROUTE_TWICE) {
     struct mp_dispatch_part *part;
     int count;
     if (some_pair(example, &part, &count) < 0)
@@ -387,7 +394,7 @@ static bool break_route_once(struct example *example) {
     return true;
 }
 
-static bool break_route_kept(struct example *example) {
+BREAKS(MP_PLAN_ROUTE_LOST) {
     struct mp_dispatch_part *part;
     int count;
     if (some_pair(example, &part, &count) < 0)
@@ -397,14 +404,14 @@ static bool break_route_kept(struct example *example) {
 }
 
 /* In a plan without capacities and in one that keeps to them. */
-static bool break_drop(struct example *example) {
+BREAKS(MP_PLAN_DROP_BELOW_CAPACITY) {
     struct mp_plan *plan = &example->plan;
     if (!example->law.drops_routes && below(2))
         plan->source_capacity = 1 << 30;
     for (int expert = 0; !example->law.drops_routes && expert < plan->experts; expert++)
         plan->capacity[expert] = below(2) ? -1 : 1 << 30;
     example->law.drops_routes = true;
-    return break_route_kept(example);
+    return breaks[MP_PLAN_ROUTE_LOST](example);
 }
 
 static int64_t kept_of(const struct mp_plan *plan, int source, int expert) {
@@ -416,7 +423,7 @@ static int64_t kept_of(const struct mp_plan *plan, int source, int expert) {
     return kept;
 }
 
-static bool break_capacity(struct example *example) {
+BREAKS(MP_PLAN_OVER_CAPACITY) {
     struct mp_plan *plan = &example->plan;
     struct mp_dispatch_part *part;
     int count;
@@ -434,7 +441,7 @@ static bool break_capacity(struct example *example) {
     return true;
 }
 
-static bool break_padding(struct example *example) {
+BREAKS(MP_PLAN_PADDING) {
     struct mp_plan *plan = &example->plan;
     int64_t pairs = (int64_t)plan->topology.ranks * plan->experts, largest = 0;
     struct mp_dispatch_part *part;
@@ -466,7 +473,7 @@ static bool break_padding(struct example *example) {
     return largest > 1;
 }
 
-static bool break_exchange(struct example *example) {
+BREAKS(MP_PLAN_EXCHANGE) {
     struct mp_plan *plan = &example->plan;
     if (below(4) == 0) {
         plan->exchange = below(2) ? MP_EXCHANGE_KINDS : (enum mp_exchange_kind) - 1;
@@ -493,7 +500,7 @@ static bool break_exchange(struct example *example) {
     }
 }
 
-static bool break_memory(struct example *example) {
+BREAKS(MP_PLAN_MEMORY) {
     const struct mp_plan *plan = &example->plan;
     bool sliced = mp_optimizer_sliced(plan->policy->optimizer);
     int largest = 0;
@@ -508,38 +515,6 @@ static bool break_memory(struct example *example) {
     return largest > 0;
 }
 
-static bool (*const MUTATION[MP_PLAN_VIOLATIONS])(struct example *) = {
-    [MP_PLAN_SHAPE] = break_shape,
-    [MP_PLAN_OWNER_OUT_OF_RANGE] = break_owner_range,
-    [MP_PLAN_OWNER_NOT_HOLDER] = break_owner_holds,
-    [MP_PLAN_OWNER_CHANGED] = break_owner_stays,
-    [MP_PLAN_HOLDER_LOST] = break_holder_stays,
-    [MP_PLAN_HOLDER_OUT_OF_RANGE] = break_holder_range,
-    [MP_PLAN_OWNER_ACCOMPANIED] = break_owner_alone,
-    [MP_PLAN_HOLDER_UNFED] = break_holder_fed,
-    [MP_PLAN_FETCH_FROM_NON_HOLDER] = break_fetch_source,
-    [MP_PLAN_FETCH_TO_NON_HOLDER] = break_fetch_target,
-    [MP_PLAN_FETCH_TWICE] = break_fetch_once,
-    [MP_PLAN_REDUCE_MISSING] = break_reduce_present,
-    [MP_PLAN_REDUCE_TWICE] = break_reduce_once,
-    [MP_PLAN_REDUCE_NOT_TO_OWNER] = break_reduce_target,
-    [MP_PLAN_REDUCE_FROM_NON_HOLDER] = break_reduce_source,
-    [MP_PLAN_SHARE_WRONG] = break_share,
-    [MP_PLAN_SLICES] = break_slices,
-    [MP_PLAN_WRONG_STAGE] = break_stage,
-    [MP_PLAN_WRONG_BYTES] = break_bytes,
-    [MP_PLAN_WRONG_LAYER] = break_layer,
-    [MP_PLAN_HOLDERS_UNLISTED] = break_list,
-    [MP_PLAN_ROUTE_TO_NON_HOLDER] = break_route_holder,
-    [MP_PLAN_ROUTE_TWICE] = break_route_once,
-    [MP_PLAN_ROUTE_LOST] = break_route_kept,
-    [MP_PLAN_DROP_BELOW_CAPACITY] = break_drop,
-    [MP_PLAN_OVER_CAPACITY] = break_capacity,
-    [MP_PLAN_PADDING] = break_padding,
-    [MP_PLAN_EXCHANGE] = break_exchange,
-    [MP_PLAN_MEMORY] = break_memory,
-};
-
 /* Breaks one fresh plan; false if it offered no place. */
 static bool is_caught(enum mp_plan_violation kind) {
     AUTO(example) struct example example;
@@ -548,7 +523,7 @@ static bool is_caught(enum mp_plan_violation kind) {
 
     bool drops = (kind == MP_PLAN_DROP_BELOW_CAPACITY || kind >= MP_PLAN_OVER_CAPACITY) && below(2);
     random_kind_of_example(&random_state, drops, &example);
-    bool broken = MUTATION[kind](&example);
+    bool broken = breaks[kind](&example);
     if (broken) {
         int code = mp_plan_check(&example.plan, &example.load, &example.law, &found, &error);
         if (code != MP_EPLAN || found != kind)
@@ -561,7 +536,7 @@ static bool is_caught(enum mp_plan_violation kind) {
 
 TEST(names_every_broken_kind) {
     for (int kind = MP_PLAN_LEGAL + 1; kind < MP_PLAN_VIOLATIONS; kind++) {
-        assert_non_null(MUTATION[kind]);
+        assert_non_null(breaks[kind]);
         int caught = 0;
         for (int attempt = 0; attempt < 400 && caught < 25; attempt++)
             caught += is_caught((enum mp_plan_violation)kind);
