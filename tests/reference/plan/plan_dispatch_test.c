@@ -1,8 +1,6 @@
 /* Dispatch: both shared rules, and the rows that hold their result. */
 #include "tests/reference/plan/plan_support.h"
 
-static uint64_t random_state;
-
 struct placement_case {
     const char *name;
     struct mp_copy_of {
@@ -122,18 +120,3 @@ TEST(slices_come_from_the_right_holders) {
         for (int rank = 0; rank < 4; rank++)
             assert_int_equal(mp_plan_slice_source(&plan, expert, rank), source[expert][rank]);
 }
-
-/* Once a plan has met its largest load, planning that load again takes no more memory. */
-TEST(steady_state_keeps_its_memory) {
-    AUTO(example) struct example example;
-    random_example(&random_state, false, &example);
-    assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
-    struct mp_plan first = example.plan;
-    for (int round = 0; round < 3; round++)
-        assert_works(mp_plan_dispatch_nearest(&example.plan, &example.load, &error));
-    assert_ptr_equal(example.plan.part, first.part);
-    assert_ptr_equal(example.plan.holder, first.holder);
-    assert_int_equal(example.plan.part_capacity, first.part_capacity);
-}
-
-TEST_SEED(random_state);
