@@ -5,16 +5,10 @@
  * called, and where traffic is added.  The linker puts __wrap_mp_traffic_add in the place of
  * mp_traffic_add (CMakeLists.txt).  Runs under mpirun; all ranks make the same plans. */
 #include "reference/comm/nccl/nccl.h"
-#include "tests/double/nccl/queue_device.h"
 #include "tests/harness/predict/predictor_support.h"
+#include "tests/reference/comm/transports/transport_case.h"
 
-enum { RANKS = 16, EXPERTS = 24, ROUNDS = 6, PIECE = 64 << 10 };
-
-static struct mp_comm *world; /* over MPI, memory of the host */
-static struct mp_comm *nccl;
-static struct mp_device *device;
-static uint64_t shared; /* state of random numbers that are the same on all ranks */
-static struct mp_error error;
+enum { RANKS = 16, EXPERTS = 24, ROUNDS = 6 };
 
 /* Bytes from one rank to another; ranks count their own row. */
 struct bytes {
@@ -22,30 +16,25 @@ struct bytes {
 };
 static struct bytes posted, modelled;
 
-static void must(int code) {
-    if (code)
-        fail_msg("%s: %s", mp_code_name(code), error.text);
-}
-
 /* ---- recorders ---- */
 
 static const struct mp_comm_operations *mpi_operations;
 
-static int record_send(struct mp_comm *comm, struct mp_messages *messages, int slot,
+static int record_send(struct mp_comm *over, struct mp_messages *messages, int slot,
                        const void *memory, size_t bytes, int rank, int tag,
                        struct mp_error *failure) {
-    posted.of[comm->rank][rank] += (double)bytes;
-    return mpi_operations->send(comm, messages, slot, memory, bytes, rank, tag, failure);
+    posted.of[over->rank][rank] += (double)bytes;
+    return mpi_operations->send(over, messages, slot, memory, bytes, rank, tag, failure);
 }
 
-static int (*nccl_send)(const void *memory, size_t count, int type, int peer, mp_nccl_comm comm,
+static int (*nccl_send)(const void *memory, size_t count, int type, int peer, mp_nccl_comm over,
                         void *stream);
 
-static int record_nccl_send(const void *memory, size_t count, int type, int peer, mp_nccl_comm comm,
+static int record_nccl_send(const void *memory, size_t count, int type, int peer, mp_nccl_comm over,
                             void *stream) {
     assert_int_equal(type, MP_NCCL_UINT8);
-    posted.of[nccl->rank][peer] += (double)count;
-    return nccl_send(memory, count, type, peer, comm, stream);
+    posted.of[comm->rank][peer] += (double)count;
+    return nccl_send(memory, count, type, peer, over, stream);
 }
 
 void __real_mp_traffic_add(struct mp_traffic *traffic, int from, int to, double bytes);
@@ -82,14 +71,14 @@ static void make_plan(struct bench *bench, bool replicas) {
     random_homes(&shared, replicas, home);
     bench->predictor->planner.policy.optimizer =
         replicas ? MP_OPTIMIZER_REPLICATED : MP_OPTIMIZER_OWNER;
-    must(mp_plan_begin(bench->plan, 0, 0, home, &error));
+    assert_ok(mp_plan_begin(bench->plan, 0, 0, home, &error));
     for (int tries = test_random_int(&shared, 0, 4 * home->ranks); tries > 0; tries--) {
         int expert = test_random_int(&shared, 0, home->experts - 1);
         int rank = test_random_int(&shared, 0, home->ranks - 1);
         enum mp_stage stage =
             test_random_int(&shared, 0, 1) ? MP_STAGE_BEFORE_GATE : MP_STAGE_AFTER_GATE;
         if (!mp_placement_holds(&bench->plan->during, expert, rank))
-            must(mp_plan_add_copy(bench->plan, expert, rank, stage, &error));
+            assert_ok(mp_plan_add_copy(bench->plan, expert, rank, stage, &error));
     }
 }
 
@@ -108,10 +97,10 @@ static void create(struct bench *bench, bool replicas) {
     for (int e = 0; e < bench->plan->experts; e++)
         if (mp_placement_holds(&bench->plan->during, e, world->rank))
             bench->chunk[e] = bench->memory + (size_t)e * bytes;
-    must(mp_request_create(world, EXPERTS * RANKS, bytes, &bench->over_mpi, &error));
-    must(mp_request_create(nccl, EXPERTS * RANKS, bytes, &bench->over_nccl, &error));
+    assert_ok(mp_request_create(world, EXPERTS * RANKS, bytes, &bench->over_mpi, &error));
+    assert_ok(mp_request_create(comm, EXPERTS * RANKS, bytes, &bench->over_nccl, &error));
     mp_comm_set_nodes(world, bench->machine.ranks_per_node);
-    mp_comm_set_nodes(nccl, bench->machine.ranks_per_node);
+    mp_comm_set_nodes(comm, bench->machine.ranks_per_node);
 }
 
 static void destroy(struct bench *bench) {
@@ -124,22 +113,22 @@ static void destroy(struct bench *bench) {
 
 TEST_END(bench, struct bench, destroy(it))
 
-static void start(struct bench *bench, struct mp_comm *comm, struct mp_request *request,
+static void start(struct bench *bench, struct mp_comm *over, struct mp_request *request,
                   const struct mp_transfers *list, enum mp_stage stage, bool sums) {
     const struct mp_costs *costs = bench->predictor->costs;
     bool parameters = stage != MP_STAGE_BACKWARD_REDUCE;
     size_t bytes = (size_t)(parameters ? costs->sizes.expert : costs->sizes.expert_gradient);
     memset(&posted, 0, sizeof posted);
     if (sums)
-        must(mp_sparse_reduce_scatter_start(comm, list, bench->plan->experts,
-                                            (float *const *)bench->chunk, bytes, NULL, request,
-                                            &error));
+        assert_ok(mp_sparse_reduce_scatter_start(over, list, bench->plan->experts,
+                                                 (float *const *)bench->chunk, bytes, NULL, request,
+                                                 &error));
     else
-        must(mp_sparse_all_gather_start(comm, list, stage, bench->plan->experts, bench->chunk,
-                                        bytes, NULL, request, &error));
-    must(mp_request_wait(request, &error));
+        assert_ok(mp_sparse_all_gather_start(over, list, stage, bench->plan->experts, bench->chunk,
+                                             bytes, NULL, request, &error));
+    assert_ok(mp_request_wait(request, &error));
     device->operations->stream_synchronize(device, NULL);
-    must(mp_comm_sum(world, posted.of[0], RANKS * RANKS, &error));
+    assert_ok(mp_comm_sum(world, posted.of[0], RANKS * RANKS, &error));
 }
 
 /* `back`: the model lets bytes travel the other way round. */
@@ -157,7 +146,7 @@ static void compare_both(struct bench *bench, const struct mp_transfers *list, e
                          bool sums) {
     start(bench, world, bench->over_mpi, list, stage, sums);
     compare("mpi", sums);
-    start(bench, nccl, bench->over_nccl, list, stage, sums);
+    start(bench, comm, bench->over_nccl, list, stage, sums);
     compare("nccl", sums);
 }
 
@@ -208,47 +197,15 @@ TEST(sums_travel_as_modelled) {
     assert_true(all > 0);
 }
 
-static int create_transports(void) {
+TEST_STEP(put_recorders) {
     static struct mp_comm_operations recorded;
-    struct mp_cuda_gpu gpu = {.name = "NVIDIA H200", .uuid = {1}};
-    memcpy(gpu.uuid + 1, &world->rank, sizeof world->rank);
-    device = queue_device_create(shared + (uint64_t)world->rank, 0);
-    const struct mp_nccl_settings settings = {.bootstrap = world,
-                                              .ordinal = world->rank,
-                                              .gpu = &gpu,
-                                              .piece_bytes = PIECE,
-                                              .patience_s = 300};
-    int code = mp_comm_nccl_create(&settings, device, &nccl, &error);
-    if (code)
-        return code;
-    nccl_send = mp_nccl_of(nccl)->library.send;
-    mp_nccl_of(nccl)->library.send = record_nccl_send;
+    nccl_send = mp_nccl_of(comm)->library.send;
+    mp_nccl_of(comm)->library.send = record_nccl_send;
     mpi_operations = world->operations;
     recorded = *mpi_operations;
     recorded.send = record_send;
     world->operations = &recorded;
-    return MP_OK;
-}
-
-int main(void) {
-    if (mp_comm_mpi_create(NULL, &world, &error)) {
-        fprintf(stderr, "%s\n", error.text);
-        return 2;
-    }
-    setenv("CMOCKA_TEST_ABORT", "1",
-           1); /* who went on after a failure would keep the others waiting */
-    shared = world->rank == 0 ? test_seed() : 0;
-    int failed = mp_comm_broadcast(world, &shared, sizeof shared, 0, &error);
-    if (!failed)
-        failed = create_transports();
-    if (!failed)
-        failed = test_run();
-    if (failed) {
-        fprintf(stderr, "rank %d failed. %s\n", world->rank, error.text);
-        mp_comm_abort(world, 1);
-    }
-    mp_comm_destroy(nccl);
-    device->operations->destroy(device);
-    mp_comm_destroy(world);
     return 0;
 }
+
+TEST_GROUP(put_recorders, NULL);
