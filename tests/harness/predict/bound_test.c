@@ -17,8 +17,7 @@ static double bound_of(const struct test_case *test, int rounds) {
 
 /* Tokens choose so many experts. */
 static void take_choices(struct test_case *test, int top_k) {
-    test_set(test, "gate=softmax");
-    test_set(test, formatted("top-k=%d", top_k));
+    test_set(test, formatted("gate=softmax top-k=%d", top_k));
     assert_int_equal(mp_job_top_k(&test->job.job), top_k);
 }
 
@@ -32,14 +31,6 @@ static struct test_case random_case(uint64_t *random, const char *system) {
     test.job.job.sequence = 64 << test_random_int(random, 0, 4);
     test.job.job.expert_width = 64 << test_random_int(random, 0, 6);
     return test;
-}
-
-/* A wanderer of any kind. */
-static void draw_options(uint64_t *random, struct test_case *test) {
-    char text[1024];
-    draw_wanderer(random, text);
-    for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
-        test_set(test, word);
 }
 
 /* Homes and copies may come from the iteration before: sums over iterations are compared. */
@@ -57,7 +48,7 @@ TEST_RANDOM(no_system_is_below) {
             AUTO(test) struct test_case test = random_case(&seed, systems.item[s]->name);
             const int flat = test.job.job.exchange;
             if (systems.item[s] == &wanderer)
-                draw_options(&seed, &test);
+                test_set(&test, draw_wanderer(&seed, (char[1024]){0}));
             test.job.job.exchange = (int)mp_system_exchange(systems.item[s], flat);
             AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
             for (int step = 0; step < 3; step++) {
@@ -122,25 +113,23 @@ TEST_TURNS(it_knows_what_travels, 2, deduplicates) {
 static const struct {
     const char *name;
     int nodes, ranks_per_node;
-    const char *set;
+    const char *system;
     int64_t vocabulary;
     int recompute;
     double planning;
     int orders, exchanges; /* of three layers */
-} at_home[] = {{"a node", 1, 4, "", 0, 0, 0, 12, 12},
-               {"nodes of one rank", 4, 1, "", 0, 0, 0, 12, 12},
-               {"nodes of several ranks", 2, 2, "", 1000, 0, 0, 12, 12},
-               {"recomputing", 1, 4, "", 1000, 1, 0, 12, 12},
-               {"planning", 1, 4, "", 0, 0, 1e-3, 12, 12},
-               {"a shared expert", 4, 1, "shared-experts=1", 0, 0, 0, 12, 6},
-               {"serving", 4, 1, "mode=prefill", 1000, 0, 0, 6, 6}};
+} at_home[] = {{"a node", 1, 4, "ep", 0, 0, 0, 12, 12},
+               {"nodes of one rank", 4, 1, "ep", 0, 0, 0, 12, 12},
+               {"nodes of several ranks", 2, 2, "ep", 1000, 0, 0, 12, 12},
+               {"recomputing", 1, 4, "ep", 1000, 1, 0, 12, 12},
+               {"planning", 1, 4, "ep", 0, 0, 1e-3, 12, 12},
+               {"a shared expert", 4, 1, "ep shared-experts=1", 0, 0, 0, 12, 6},
+               {"serving", 4, 1, "ep mode=prefill", 1000, 0, 0, 6, 6}};
 TEST_EACH(even_loads_at_home_take_the_bound, at_home, row) {
     struct test_machine machine = test_machine_of(row->nodes, row->ranks_per_node);
     machine.bandwidth = machine.far_bandwidth = 1e15; /* sums take nothing */
     machine.latency = 1e-12;
-    AUTO(test) struct test_case test = test_make(&machine, "ep", 3, 8, 1);
-    if (*row->set)
-        test_set(&test, row->set);
+    AUTO(test) struct test_case test = test_make(&machine, row->system, 3, 8, 1);
     test.options.vocabulary = row->vocabulary;
     test.options.recompute = row->recompute;
     test.options.planning = row->planning;

@@ -467,11 +467,11 @@ TEST_TURNS(memory_is_of_what_is_held, 4, i) {
     uint64_t random = 3;
     struct mp_memory memory;
     AUTO(test)
-    struct test_case test = test_make(&GOOD_MACHINE, "fssdp", MOST_LAYERS, 16, micro_batches);
+    struct test_case test = test_make(&GOOD_MACHINE,
+                                      frees ? "fssdp options.overlap=3 options.rematerialise=yes"
+                                            : "fssdp options.overlap=3",
+                                      MOST_LAYERS, 16, micro_batches);
     test.options.gradient_bytes = 4;
-    test_set(&test, "options.overlap=3");
-    if (frees)
-        test_set(&test, "options.rematerialise=yes");
     test_fill_loads(&test, &random, 0.9);
     for (int l = 0; l < MOST_LAYERS && micro_batches > 1; l++)
         mp_load_copy(&test.load[MOST_LAYERS + l], &test.load[l]);

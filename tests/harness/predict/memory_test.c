@@ -66,38 +66,6 @@ TEST(serving_keeps_a_cache_and_nothing_of_training) {
     assert_close(memory_of(&on).cache, 2 * 6 * 1032 * 24 * 2, 0);
 }
 
-/* The fullest rank's memory under a system with this option. */
-static struct mp_memory memory_under(const char *system, const char *option) {
-    struct mp_predict_sink sink = {0};
-    struct mp_memory memory;
-    int rank;
-    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, system, 2, 8, 1);
-    test_fill_loads(&test, &(uint64_t){1}, 0);
-    test_set(&test, "options.capacity-factor=8");
-    if (strcmp(system, "deepspeed") == 0)
-        test_set(&test, "options.zero=1");
-    test_set(&test, option);
-    AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, &sink);
-    test_step(predictor, &test);
-    mp_predictor_memory(predictor, &memory, &rank);
-    return memory;
-}
-
-static const struct {
-    const char *name;
-    double kept; /* of 2 * 8 experts on 8 ranks, by one of them */
-} offloading[] = {{"swiftmoe", 2}, {"deepspeed", 2}, {"flexmoe", 4}};
-
-/* State in host memory leaves the device, and nothing else does. */
-TEST_EACH(offloaded_state_is_not_there, offloading, system) {
-    struct mp_memory there = memory_under(system->name, "options.offload-optimizer=no");
-    struct mp_memory gone = memory_under(system->name, "options.offload-optimizer=yes");
-    /* Experts of 2 * 256 * 1024 parameters with 12 bytes of state. */
-    assert_close(there.optimizer, system->kept * 2 * 256 * 1024 * 12.0, 0);
-    assert_close(gone.optimizer, 0, 0);
-    assert_close(there.total - gone.total, there.optimizer, 1e-12);
-}
-
 /* A cluster that says nothing of its hosts is asked to only where state lies there. */
 TEST_TURNS(hosts_must_be_known, 2, missing) {
     struct test_machine machine = GOOD_MACHINE;
@@ -294,6 +262,8 @@ TEST(the_model_takes_what_is_predicted) {
     }
 }
 
+static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 /* Loads of a layer, the same from every rank: routes to expert e by weight [e] of 16. */
 static void fill(struct mp_load *load, int routes, const int weight[16]) {
     for (int i = 0; i < load->ranks * load->experts; i++)
@@ -301,13 +271,9 @@ static void fill(struct mp_load *load, int routes, const int weight[16]) {
 }
 
 /* Predicted with the loads of one layer (of three, the others being even) as they are given. */
-static struct mp_memory predicted(const char *system, const char *option, const int weight[16],
-                                  int *rank) {
-    static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+static struct mp_memory predicted(const char *system, const int weight[16], int *rank) {
     struct mp_memory memory;
     AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, system, 3, 16, 1);
-    if (option)
-        test_set(&test, option);
     for (int l = 0; l < 3; l++)
         fill(&test.load[l], test_routes(&test), l == 1 ? weight : even);
     AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
@@ -316,35 +282,52 @@ static struct mp_memory predicted(const char *system, const char *option, const 
     return memory;
 }
 
+static const struct {
+    const char *name;
+    double kept; /* of 3 * 16 experts on 8 ranks, by one of them */
+} offloading[] = {{"swiftmoe", 6}, {"deepspeed options.zero=1", 6}, {"flexmoe", 12}};
+
+/* State in host memory leaves the device, and nothing else does: 12 bytes for each parameter of
+ * experts, which have 2 * 256 * 1024. */
+TEST_EACH(offloaded_state_is_not_there, offloading, system) {
+    struct mp_memory memory[2];
+    int rank;
+    for (int gone = 0; gone < 2; gone++)
+        memory[gone] = predicted(
+            formatted("%s options.offload-optimizer=%s", system->name, gone ? "yes" : "no"), even,
+            &rank);
+    assert_numbers(memory[0].optimizer, system->kept * 2 * 256 * 1024 * 12, memory[1].optimizer, 0);
+    assert_close(memory[0].total - memory[1].total, memory[0].optimizer, 1e-12);
+}
+
 /* Eight ranks of 512 tokens, top 2: 1024 routes each. */
 TEST(predictions_follow_rows) {
-    static const int even[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     static const int one[16] = {[6] = 8, [7] = 8}, half[16] = {8, 2, 2, 2, 2};
     const double row = 256 * 2, route = (256 + 2 * 1024) * 2 + 4, routes = 1024;
     int rank;
-    struct mp_memory usual = predicted("ep", NULL, even, &rank);
+    struct mp_memory usual = predicted("ep", even, &rank);
     assert_close(usual.buffers, 2 * routes * row, 0);
     /* Everything to rank 3 in one layer: seven ranks' routes more. */
-    struct mp_memory hot = predicted("ep", NULL, one, &rank);
+    struct mp_memory hot = predicted("ep", one, &rank);
     assert_int_equal(rank, 3);
     assert_close(hot.activations - usual.activations, 7 * routes * route, 1e-12);
     assert_close(hot.buffers - usual.buffers, 7 * routes * row, 1e-12);
     /* A padded exchange that drops nothing: each pair takes the largest count, half the routes, so
      * that every rank sends and works on eight times as many in that layer. */
-    struct mp_memory padded = predicted("deepspeed", "options.drop-tokens=no", half, &rank);
+    struct mp_memory padded = predicted("deepspeed options.drop-tokens=no", half, &rank);
     assert_close(padded.buffers, 2 * 8 * routes * row, 0);
     assert_close(padded.activations - usual.activations, 7 * routes * (route + row), 1e-12);
     /* The same with the capacity of even loads: what is dropped is padded again. */
-    padded = predicted("deepspeed", NULL, half, &rank);
+    padded = predicted("deepspeed", half, &rank);
     assert_close(padded.buffers, usual.buffers, 0);
     /* And without padding, what survives: 64 routes to each of five experts, of which the fullest
      * rank has two. */
-    struct mp_memory dropped = predicted("deepspeed", "options.padded=no", half, &rank);
+    struct mp_memory dropped = predicted("deepspeed options.padded=no", half, &rank);
     assert_close(usual.activations - dropped.activations, (routes - 5 * 64) * row, 1e-12);
     /* Rows in transit twice over: a rank's own, or at a leader those of its node. */
-    struct mp_memory through = predicted("ep", "exchange=two-level", even, &rank);
+    struct mp_memory through = predicted("ep exchange=two-level", even, &rank);
     assert_close(through.buffers - usual.buffers, 2 * routes * row, 1e-12);
-    through = predicted("ep", "exchange=leader", even, &rank);
+    through = predicted("ep exchange=leader", even, &rank);
     assert_int_equal(rank % GOOD_MACHINE.ranks_per_node, 0);
     assert_close(through.buffers - usual.buffers, 2 * GOOD_MACHINE.ranks_per_node * routes * row,
                  1e-12);

@@ -180,9 +180,9 @@ TEST(copies_stay_over_micro_batches) {
     for (int i = 0; i < 4; i++) {
         int several = i % 2, frees = i / 2;
         uint64_t random = 5;
-        AUTO(test) struct test_case test = test_make(&machine, "fssdp", 2, 16, several ? 3 : 1);
-        test_set(&test, "options.overlap=3");
-        test_set(&test, "options.calibrate=no");
+        AUTO(test)
+        struct test_case test = test_make(&machine, "fssdp options.overlap=3 options.calibrate=no",
+                                          2, 16, several ? 3 : 1);
         if (frees)
             test_set(&test, "options.rematerialise=yes");
         test_fill_loads(&test, &random, 0.9);

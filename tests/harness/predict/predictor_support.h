@@ -15,14 +15,25 @@ struct test_case {
     struct mp_load *load; /* [micro-batches][layers] */
 };
 
+/* Settings of the job, blanks between them. */
+static inline void test_set(struct test_case *test, const char *settings) {
+    char words[1024], *rest = words;
+    snprintf(words, sizeof words, "%s", settings);
+    for (char *word; (word = strsep(&rest, " "));)
+        if (*word)
+            assert_works(mp_job_set(&test->job, NULL, word, &test->systems, &error));
+}
+
+/* `system`: its name, and settings behind it. */
 static inline struct test_case test_make(const struct test_machine *machine, const char *system,
                                          int layers, int experts, int micro_batches) {
+    char settings[1024];
+    snprintf(settings, sizeof settings, "system=%s", system);
     struct test_case test = {.cluster = test_cluster(machine)};
     assert_works(mp_systems_register_all(&test.systems, &error));
     assert_works(mp_systems_register(&test.systems, &wanderer, &error));
     assert_works(mp_job_file_create(&test.job, &error));
-    assert_works(
-        mp_job_set(&test.job, NULL, formatted("system=%s", system), &test.systems, &error));
+    test_set(&test, settings);
     assert_works(mp_options_set_defaults(mp_predict_options_table, &test.options, &error));
     test.options.micro_batches = micro_batches;
     struct mp_job *job = &test.job.job;
@@ -62,10 +73,6 @@ static inline struct test_case test_random_case(uint64_t *random, const char *sy
     return test_make(&machine, system, test_random_int(random, 1, 5),
                      machine.nodes * machine.ranks_per_node * test_random_int(random, 1, 3),
                      test_random_int(random, 0, 2) ? 1 : 3);
-}
-
-static inline void test_set(struct test_case *test, const char *assignment) {
-    assert_works(mp_job_set(&test->job, NULL, assignment, &test->systems, &error));
 }
 
 /* As many as the environment asks for. */

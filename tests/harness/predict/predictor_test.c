@@ -125,8 +125,8 @@ static void limit(UNUSED const struct test_case *test, const bool inside[], uint
 /* FasterMoE's topology-aware gate in predictions. */
 TEST_RANDOM(a_gate_that_keeps_tokens_home_is_predicted) {
     AUTO(test)
-    struct test_case test = test_make(&GOOD_MACHINE, "fastermoe", LAYERS, EXPERTS, MICRO_BATCHES);
-    test_set(&test, "options.topology-gate=yes");
+    struct test_case test = test_make(&GOOD_MACHINE, "fastermoe options.topology-gate=yes", LAYERS,
+                                      EXPERTS, MICRO_BATCHES);
     test_set(&test,
              formatted("options.outgoing-fraction=%.9f", (LIMIT + 0.5) / (test_routes(&test) / 2)));
     assert_kept(&test, random, limit);
@@ -140,24 +140,23 @@ static void pull(const struct test_case *test, const bool inside[], uint32_t row
 
 /* TA-MoE's loss in predictions. */
 TEST_RANDOM(a_loss_that_knows_the_topology_is_predicted) {
-    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "tamoe", LAYERS, EXPERTS, 1);
-    test_set(&test, "options.pull=0.7");
-    test_set(&test, "options.outside-cost=5");
+    AUTO(test)
+    struct test_case test = test_make(
+        &GOOD_MACHINE, "tamoe options.pull=0.7 options.outside-cost=5", LAYERS, EXPERTS, 1);
     assert_kept(&test, random, pull);
 }
 
 /* With room for all tokens it is no gate at all, to the last bit; so it is with loads that this
  * gate has made. */
 TEST(a_gate_with_room_changes_nothing) {
+    static const char *const systems[] = {
+        "fastermoe", "fastermoe options.topology-gate=yes options.outgoing-fraction=1",
+        "fastermoe options.topology-gate=yes"};
     struct mp_prediction prediction[3];
     uint64_t random = test_seed();
     for (int i = 0; i < 3; i++) {
         uint64_t same = random;
-        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "fastermoe", 2, 8, 1);
-        if (i > 0)
-            test_set(&test, "options.topology-gate=yes");
-        if (i == 1)
-            test_set(&test, "options.outgoing-fraction=1");
+        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, systems[i], 2, 8, 1);
         test_fill_loads(&test, &same, 0.5);
         const struct mp_predictor_config config = {.cluster = test.cluster,
                                                    .job = &test.job,
@@ -189,8 +188,11 @@ TEST_RANDOM(one_hot_dispatch_costs_its_products) {
     double products_seconds = 0;
     int rank;
     for (int one_hot = 0; one_hot < 2; one_hot++) {
-        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "deepspeed", 3, 16, 1);
-        test_set(&test, one_hot ? "options.dispatch=one-hot" : "options.dispatch=sparse");
+        AUTO(test)
+        struct test_case test = test_make(&GOOD_MACHINE,
+                                          one_hot ? "deepspeed options.dispatch=one-hot"
+                                                  : "deepspeed options.dispatch=sparse",
+                                          3, 16, 1);
         test_fill_loads(&test, random, 0.3);
         AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         const struct mp_costs *costs = predictor->costs;
@@ -215,8 +217,9 @@ TEST(chunks_of_tokens_have_the_same_rows) {
     uint64_t random = test_seed();
     for (int degree = 1; degree <= MP_MOST_DEGREE; degree++) {
         uint64_t same = random;
-        AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "deepep", 2, 16, 1);
-        test_set(&test, formatted("exchange-degree=%d", degree));
+        AUTO(test)
+        struct test_case test =
+            test_make(&GOOD_MACHINE, formatted("deepep exchange-degree=%d", degree), 2, 16, 1);
         test_fill_loads(&test, &same, 0.5);
         AUTO(predictor) struct mp_predictor *predictor = test_predictor(&test, NULL);
         prediction[degree] = test_step(predictor, &test);

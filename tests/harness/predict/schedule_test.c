@@ -30,13 +30,10 @@ static void keep(void *context, int rank, enum mp_predict_stream stream,
 }
 
 /* Every rank's tokens go to all experts alike, one expert per rank and one per token. */
-static struct test_case create(const struct test_machine *machine, const char *system, int layers,
-                               const char *const settings[]) {
+static struct test_case create(const struct test_machine *machine, const char *system, int layers) {
     uint64_t none = 0;
     struct test_case test =
         test_make(machine, system, layers, machine->nodes * machine->ranks_per_node, 1);
-    for (int i = 0; settings[i]; i++)
-        test_set(&test, settings[i]);
     test_set(&test, "gate=switch");
     test.options.precision = MP_FP32;
     test.options.gradient_bytes = 4;
@@ -133,8 +130,6 @@ static const struct hand_worked transfers[] = {
 
 /* Every expert is copied to all 32 ranks before the gate, so that no token leaves its rank. */
 TEST_EACH(transfers_hide_as_worked_out, transfers, hand) {
-    const char *const settings[] = {"options.overlap=all", "options.memory=all",
-                                    "options.calibrate=no", "options.reshard-interval=0", NULL};
     const struct test_machine machine = {PLAIN,
                                          .nodes = 4,
                                          .ranks_per_node = 8,
@@ -145,7 +140,11 @@ TEST_EACH(transfers_hide_as_worked_out, transfers, hand) {
                                          .overlap = 1};
     static struct spans spans;
     double begin, end, other_begin, other_end;
-    AUTO(test) struct test_case test = create(&machine, "fssdp", 2, settings);
+    AUTO(test)
+    struct test_case test = create(&machine,
+                                   "fssdp options.overlap=all options.memory=all "
+                                   "options.calibrate=no options.reshard-interval=0",
+                                   2);
     struct mp_prediction prediction = predict(&test, &spans);
     assert_int_equal(prediction.copies, 2 * 32 * 31);
     assert_within(prediction.exchanged_bytes, 0, 0);
@@ -208,7 +207,6 @@ static const struct pipelined steps[] = {
 };
 
 TEST_EACH(pipelined_steps_end_as_worked_out, steps, hand) {
-    const char *const settings[] = {"options.group-size=1", "options.shadows=0", NULL};
     const double unit = 0x1p-5, bandwidth = 0x1p17 / unit / hand->exchange;
     const struct test_machine machine = {PLAIN,
                                          .nodes = 1,
@@ -219,7 +217,8 @@ TEST_EACH(pipelined_steps_end_as_worked_out, steps, hand) {
                                          .overlap = 1 - hand->copies};
     static struct spans spans;
     double begin, end;
-    AUTO(test) struct test_case test = create(&machine, "fastermoe", 1, settings);
+    AUTO(test)
+    struct test_case test = create(&machine, "fastermoe options.group-size=1 options.shadows=0", 1);
     predict(&test, &spans);
     bounds(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, MP_FORWARD, 0, &begin, &end);
     assert_ends(&spans, MP_STREAM_COMM, MP_PHASE_DISPATCH, begin, unit, hand->sent);
