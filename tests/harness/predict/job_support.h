@@ -26,11 +26,15 @@ static inline struct mp_cluster *read_cluster(struct mp_predict_job *job) {
     return cluster;
 }
 
-static inline struct mp_cluster *make_job(struct mp_predict_job *job, const char *system) {
+/* With a system, and whatever else is set before its cluster is read. */
+#define make_job(job, ...) make_job_with(job, (const char *const[]){__VA_ARGS__, NULL})
+static inline struct mp_cluster *make_job_with(struct mp_predict_job *job,
+                                               const char *const settings[]) {
     assert_works(mp_predict_job_create(job, &error));
-    set(job, formatted("system=%s", system), "cluster=fastermoe-johnny", "change=nodes=2",
-        "layers=3", "width=64", "heads=4", "experts=32", "expert-width=128", "sequence=64",
-        "iterations=7", "nodes=5", "loads=zipf exponent=0.5 seed=11");
+    set(job, "cluster=fastermoe-johnny", "change=nodes=2", "layers=3", "width=64", "heads=4",
+        "experts=32", "expert-width=128", "sequence=64", "iterations=7", "nodes=5",
+        "loads=zipf exponent=0.5 seed=11");
+    set_each(job, settings);
     struct mp_cluster *cluster = read_cluster(job);
     assert_int_equal(job->file.job.ranks, mp_cluster_ranks(cluster));
     assert_int_equal(job->file.job.nodes, 0); /* the cluster's, whatever was said */
@@ -82,10 +86,11 @@ static inline void see_span(void *context, UNUSED int rank, UNUSED enum mp_predi
 static inline void watch_job(const char *system, int stop_after, struct seen *seen,
                              struct mp_prediction_summary *summary) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, system);
+    AUTO(cluster)
+    struct mp_cluster *cluster =
+        make_job(&job, formatted("system=%s", system), "loads=w6 period=2 heat=0.4 seed=5");
     *seen = (struct seen){.stop_after = stop_after};
     const struct mp_predict_sink sink = {.context = seen, .span = see_span, .load = see_load};
     const struct mp_predict_watch watch = {seen, see_step, NULL};
-    set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, summary, &error));
 }

@@ -26,7 +26,7 @@ static int apply_text(struct mp_predict_job *job, const char *text, struct mp_er
 
 TEST(what_is_written_reads_back) {
     AUTO(job) struct mp_predict_job job, again;
-    mp_cluster_destroy(make_job(&job, "fssdp"));
+    mp_cluster_destroy(make_job(&job, "system=fssdp"));
     set(&job, "predict.recompute=full", "predict.reserve=0.25", "options.reshard-interval=3",
         "fit=yes", "executor=predicted");
     AUTO(text) char *text = text_of(&job);
@@ -62,7 +62,7 @@ static const struct {
 /* `more`: NULL, or what is said beside what all say. */
 static uint64_t setting_of(const char *more, bool predicted) {
     AUTO(job) struct mp_predict_job job;
-    mp_cluster_destroy(make_job(&job, "fssdp"));
+    mp_cluster_destroy(make_job(&job, "system=fssdp"));
     set(&job, "gate=sigmoid", "text=words", more);
     return mp_predict_job_setting(&job, predicted);
 }
@@ -206,7 +206,7 @@ static int enter_with_loads(void **state) {
 
 TEST_ROWS(loads_fit_or_say_why_not, fitting, row) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep");
     struct mp_prediction_summary summary;
     strcpy(job.loads, row->loads);
     job.fit = row->fit;
@@ -218,13 +218,14 @@ TEST_ROWS(loads_fit_or_say_why_not, fitting, row) {
 /* What the trainer would replay (reference/model/replay.h). */
 TEST(routing_is_replayed_as_in_training) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster)
+    struct mp_cluster *cluster =
+        make_job(&job, "system=ep", "loads=", "routing=skewed", "skew-share=0.4", "skew-experts=3");
     AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     double weight[32];
     uint32_t count[32];
     int blocks = 0;
-    set(&job, "loads=", "routing=skewed", "skew-share=0.4", "skew-experts=3");
     mp_replay_skew(32, 3, 0.4, weight);
     assert_works(mp_replay_apportion(32, weight, 256, count, &error));
     assert_works(mp_predict_job_loads(&job, cluster, &stream, &error));
@@ -240,14 +241,12 @@ TEST(routing_is_replayed_as_in_training) {
 /* Numbers of a rank's routes, which are apportioned to its tokens. */
 TEST(a_load_is_replayed_by_rank) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster)
+    struct mp_cluster *cluster =
+        make_job(&job, "system=ep", "loads=", "change=nodes=1", "experts=8", "routing=load");
     AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block;
     char load[MP_TEXT_SIZE] = "load=";
-    set(&job, "loads=", "change=nodes=1", "experts=8", "routing=load");
-    mp_cluster_destroy(cluster);
-    cluster = read_cluster(&job);
-    job.file.job.batch = 2 * job.file.job.ranks;
     for (int r = 0; r < job.file.job.ranks; r++) /* 256 routes: 16 for each of 16 parts */
         strcat(load, r % 2 ? ";4,4,2,2,1,1,1,1" : r ? ";1,2,3,4,3,2,1,0" : "1,2,3,4,3,2,1,0");
     set(&job, load);
@@ -273,10 +272,9 @@ static const struct {
  * one of each rank and micro-batch, unless that is too long. */
 TEST_ROWS(tokens_of_a_trace_become_sequences, sequences, row) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=tokens.mptrace");
     write_shape("tokens.mptrace",
                 (struct mp_trace_shape){16, row->experts, 5, row->micro_batches, 2}, row->routes);
-    set(&job, "loads=tokens.mptrace");
     job.file.job.sequence = row->sequence;
     assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_numbers(job.file.job.sequence, row->adopted, job.file.job.batch, row->batch);
@@ -288,8 +286,7 @@ TEST_ROWS(tokens_of_a_trace_become_sequences, sequences, row) {
 TEST_TURNS(generated_loads_leave_a_job_as_it_is, 2, i) {
     static const char *const loads[] = {"loads=", "loads=w6 period=2"};
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
-    set(&job, loads[i]);
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", loads[i]);
     assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_numbers(job.file.job.layers, 3, job.file.job.experts, 32, job.file.job.sequence, 64);
 }
@@ -297,13 +294,12 @@ TEST_TURNS(generated_loads_leave_a_job_as_it_is, 2, i) {
 /* A trace that was ended before its first iteration has a shape, and no tokens to count. */
 TEST(an_empty_trace_says_no_tokens) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=empty.mptrace");
     char words[] = "a test";
     struct mp_trace_info info = {.shape = {16, 48, 5, 1, 1}, .source = words, .notes = words};
     struct mp_trace_writer *writer;
     assert_works(mp_trace_writer_create("empty.mptrace", &info, &writer, &error));
     assert_works(mp_trace_writer_finish(writer, true, &error));
-    set(&job, "loads=empty.mptrace");
     assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_numbers(job.file.job.layers, 5, job.file.job.experts, 48, job.file.job.sequence, 64);
     assert_int_equal(job.file.job.batch, 2 * 16);
@@ -312,10 +308,7 @@ TEST(an_empty_trace_says_no_tokens) {
 /* 32768 ranks and 65536 micro-batches of one token each: no job has 2^31 sequences. */
 TEST(sequences_beyond_counting_are_not_adopted) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
-    mp_cluster_destroy(cluster);
-    set(&job, "change=nodes=4096");
-    cluster = read_cluster(&job);
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "change=nodes=4096");
     assert_int_equal(mp_cluster_ranks(cluster), 32768);
     write_shape("beyond.mptrace", (struct mp_trace_shape){1, 2, 1, 65536, 2}, 32768);
     set(&job, "loads=beyond.mptrace");
@@ -329,10 +322,11 @@ TEST(sequences_beyond_counting_are_not_adopted) {
 /* A job that replays a trace is predicted on it; what else a trace is said to be is not read. */
 TEST(a_replayed_trace_is_predicted) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster)
+    struct mp_cluster *cluster =
+        make_job(&job, "system=ep", "loads=", "trace=replayed.mptrace", "routing=balanced");
     struct mp_prediction_summary summary;
     write_trace("replayed.mptrace", 16, 32, 3, 8);
-    set(&job, "loads=", "trace=replayed.mptrace", "routing=balanced");
     assert_works(predict(&job, cluster, &summary, &error));
     assert_int_equal(summary.iterations, 7);
     set(&job, "routing=trace");
@@ -370,14 +364,13 @@ static bool number_step(void *context, const struct mp_prediction *prediction) {
 /* write_shape's are 0, 10 and 20. */
 TEST(iterations_are_called_what_the_trace_calls_them) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=gaps.mptrace");
     struct numbers numbers = {.last = {-1, -1, -1}};
     const struct mp_predict_sink sink = {
         .context = &numbers, .span = number_span, .load = number_load};
     const struct mp_predict_watch watch = {&numbers, number_step, NULL};
     struct mp_prediction_summary summary;
     write_trace("gaps.mptrace", 16, 32, 3, 8);
-    set(&job, "loads=gaps.mptrace");
     assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, &summary, &error));
     for (int who = 0; who < 3; who++) {
         assert_numbers(numbers.last[who], 20, numbers.changes[who], 3);
@@ -390,11 +383,10 @@ TEST(iterations_are_called_what_the_trace_calls_them) {
 /* SGLang's recorder sums up a run: proportions of experts, which any ranks and tokens can have. */
 TEST(sums_of_a_run_need_no_flag) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=sum.json");
     AUTO(stream) struct mp_trace_stream *stream;
     const struct mp_trace_block *block = NULL;
     write_file("sum.json", "{\"logical_count\": [[0, 0, 0, 0], [11200, 3200, 1600, 3200]]}");
-    set(&job, "loads=sum.json");
     assert_works(mp_predict_job_adopt(&job, cluster, &error));
     assert_numbers(job.file.job.layers, 1, job.file.job.experts, 4);
     assert_int_equal(job.file.job.batch, 2 * job.file.job.ranks); /* as it was */
@@ -410,7 +402,7 @@ TEST(sums_of_a_run_need_no_flag) {
 
 TEST(a_shape_of_a_known_model_is_adopted) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=v3.json");
     FILE *file = fopen("v3.json", "w");
     fputs("{\"logical_count\": [", file);
     for (int layer = 0; layer < 61; layer++) {
@@ -421,7 +413,6 @@ TEST(a_shape_of_a_known_model_is_adopted) {
     }
     fputs("]}", file);
     fclose(file);
-    set(&job, "loads=v3.json");
     assert_works(mp_predict_job_adopt(&job, cluster, &error));
     const struct mp_job *sizes = &job.file.job;
     const int has[] = {sizes->layers, sizes->experts,      mp_job_top_k(sizes),   sizes->width,
@@ -487,7 +478,7 @@ TEST(moves_hide_under_the_next_iteration) {
     struct mp_prediction_summary summary[2];
     for (int way = 0; way < 2; way++) {
         AUTO(job) struct mp_predict_job job;
-        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "flexmoe");
+        AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=flexmoe");
         set(&job, "loads=w6 period=2 heat=0.4 seed=5", "options.interval=2", ways[way]);
         assert_works(predict(&job, cluster, &summary[way], &error));
         assert_true(summary[way].mean.bytes[MP_STAGE_AFTER_STEP] > 0);
@@ -524,10 +515,10 @@ static void count_assumed(void *context, const char *place, UNUSED const char *u
 
 TEST(assumptions_are_what_nobody_said) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster)
+    struct mp_cluster *cluster = make_job(&job, "system=ep", "predict.precision=fp32");
     struct lines lines = {0};
     int assumed = 0;
-    set(&job, "predict.precision=fp32");
     assert_works(mp_predict_job_assumptions(&job, cluster, take_line, &lines, &error));
     mp_cluster_each(cluster, count_assumed, &assumed);
     assert_true(lines.has_loads);

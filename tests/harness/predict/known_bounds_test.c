@@ -18,8 +18,7 @@ static struct mp_known_bounds *known_bounds(void) {
 static struct mp_bound *take(struct mp_known_bounds *known, const char *system, const char *more) {
     struct mp_bound *bound;
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, system);
-    set(&job, more);
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, formatted("system=%s", system), more);
     assert_works(mp_known_bounds_take(known, &job, cluster, &bound, &error));
     return bound;
 }

@@ -116,12 +116,13 @@ static bool record_step(void *context, const struct mp_prediction *prediction) {
 
 TEST(a_recording_has_every_span_and_route) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "fssdp");
+    AUTO(cluster)
+    struct mp_cluster *cluster =
+        make_job(&job, "system=fssdp", "loads=w6 period=2 heat=0.4 seed=5");
     struct mp_predict_spools *recording;
     struct mp_prediction_summary summary;
     struct seen seen;
     static struct kept kept;
-    set(&job, "loads=w6 period=2 heat=0.4 seed=5");
     assert_int_equal(mkdir("spools", 0777), 0);
     assert_works(mp_predict_spools_create("spools", &job, cluster, &recording, &error));
     struct mp_known_bounds *bounds;
@@ -146,7 +147,7 @@ TEST(a_recording_has_every_span_and_route) {
 
 TEST(too_many_ranks_are_not_recorded) {
     AUTO(job) struct mp_predict_job job;
-    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "ep");
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep");
     struct mp_predict_spools *recording = NULL;
     assert_works(mp_cluster_set(cluster, "nodes=65", &error));
     assert_fails(mp_predict_spools_create(".", &job, cluster, &recording, &error), MP_ELIMIT,
