@@ -1,7 +1,7 @@
 /* moeperf predict --vary over clusters, nodes and loads. */
 #include "tests/harness/cli/shell.h"
 
-enum { MOST = 64 };
+enum { POINTS = 8 };
 
 #define SMALL                                                                                      \
     "--quiet --iterations 4 --set layers=2 --set width=128 --set heads=4 --set expert-width=256 "  \
@@ -79,44 +79,31 @@ TEST(what_is_kept_is_the_same) {
     json_decref(one);
 }
 
-/* The shortest time of a system that the bound covers, at the point of `item`. */
-static double least_at(const json_t *systems, const json_t *item) {
-    double least = INFINITY;
-    size_t i;
-    const json_t *other;
-    json_array_foreach(systems, i, other) {
-        if (json_equal(member(other, "varied"), member(item, "varied")) &&
-            !isnan(number(other, "of_bound")))
-            least = fmin(least, number(other, "ms_per_iteration"));
-    }
-    return least;
+/* What is said of a system (0: ep) at a point. */
+static const json_t *cell(const json_t *systems, size_t system, size_t point) {
+    return json_array_get(systems, system * POINTS + point);
 }
 
-static double ms_of(const json_t *systems, const char *system, const json_t *like) {
-    size_t i;
-    const json_t *other;
-    json_array_foreach(systems, i, other) {
-        if (json_equal(member(other, "varied"), member(like, "varied")) &&
-            !strcmp(text(other, "system"), system))
-            return number(other, "ms_per_iteration");
-    }
-    return NAN;
+static double ms_of(const json_t *systems, size_t system, size_t point) {
+    return number(cell(systems, system, point), "ms_per_iteration");
 }
 
-/* What the standing of a system should be, from what is said of each point. */
-static void check_standing(const json_t *systems, const json_t *standing) {
-    double shares[MOST], logs[2] = {0}, fastest = 0, near = 0;
+/* What the standing of a system should be, from what is said of each point; fssdp is system 1. */
+static void check_standing(const json_t *systems, size_t system, const json_t *standing) {
+    double shares[POINTS], logs[2] = {0}, fastest = 0, near = 0;
     int bounded = 0, ran = 0;
-    size_t i;
-    const json_t *item;
-    json_array_foreach(systems, i, item) {
-        if (strcmp(text(item, "system"), text(standing, "system")) != 0 ||
-            !json_is_null(member(item, "refused")))
+    assert_string_equal(text(cell(systems, system, 0), "system"), text(standing, "system"));
+    for (size_t point = 0; point < POINTS; point++) {
+        const json_t *item = cell(systems, system, point);
+        double ms = ms_of(systems, system, point), least = INFINITY;
+        if (!json_is_null(member(item, "refused")))
             continue;
-        double ms = number(item, "ms_per_iteration"), least = least_at(systems, item);
+        for (size_t other = 0; other * POINTS < json_array_size(systems); other++)
+            if (!isnan(number(cell(systems, other, point), "of_bound")))
+                least = fmin(least, ms_of(systems, other, point));
         ran++;
-        logs[0] += log(ms_of(systems, "ep", item) / ms);
-        logs[1] += log(ms_of(systems, "fssdp", item) / ms);
+        for (size_t other = 0; other < 2; other++)
+            logs[other] += log(ms_of(systems, other, point) / ms);
         if (isnan(number(item, "of_bound")))
             continue;
         shares[bounded++] = number(item, "of_bound");
@@ -186,7 +173,7 @@ TEST(standings_add_up) {
     assert_has(cells, "standings/#", "6");
     json_array_foreach(member(cells, "standings"), i, standing) {
         assert_close(number(standing, "points"), 8, 0);
-        check_standing(systems, standing);
+        check_standing(systems, i, standing);
         if (!json_is_null(member(standing, "of_bound_median")))
             check_line(table, standing);
     }
@@ -246,19 +233,18 @@ TEST(rows_name_all_but_the_last_key) {
 /* Loads of which the last iterations say nothing: at most 2 % slower than EP, with every iteration
  * counted, where a copy's way is longest (12.5 GB/s for 8 ranks), and where there is one node. */
 TEST(nodewise_survives_wrong_predictions) {
-    size_t i;
-    json_t *item, *cells = json_of("moeperf predict --quiet --iterations 8 --system nodewise "
-                                   "--set layers=3 --vary cluster=hecate-a,b200 --vary nodes=1,16 "
-                                   "--vary 'loads=zipf exponent=1 period=1,w6 period=1' --json",
-                                   0);
+    json_t *cells = json_of("moeperf predict --quiet --iterations 8 --system nodewise "
+                            "--set layers=3 --vary cluster=hecate-a,b200 --vary nodes=1,16 "
+                            "--vary 'loads=zipf exponent=1 period=1,w6 period=1' --json",
+                            0);
     const json_t *systems = member(cells, "systems");
     assert_has(systems, "#", "16");
-    json_array_foreach(systems, i, item) {
-        double ms = number(item, "ms_mean");
-        if (!strcmp(text(item, "system"), "nodewise") && !(ms <= 1.02 * ms_of(systems, "ep", item)))
+    for (size_t point = 0; point < POINTS; point++) {
+        const json_t *item = cell(systems, 1, point);
+        double ms = number(item, "ms_mean"), ep = ms_of(systems, 0, point);
+        if (!(ms <= 1.02 * ep))
             fail_msg("%s, %s, %s nodes: %.2f ms, ep %.2f", text(item, "cluster"),
-                     text(item, "loads"), text(item, "varied/nodes"), ms,
-                     ms_of(systems, "ep", item));
+                     text(item, "loads"), text(item, "varied/nodes"), ms, ep);
     }
     json_decref(cells);
 }
