@@ -148,13 +148,6 @@ TEST_EACH(collectives_by_hand, gathers, row) {
     assert_true(mp_network_all_gather(bench.network, 0) == 0);
 }
 
-/* One node of 4: the usual ring, 2*(n-1)/n bytes and 2*(n-1) latencies. */
-TEST(a_node_is_a_ring) {
-    const struct shape node = {1, 4, 1, false, 10e6, 1e6, 0.25, 1, 0};
-    AUTO(bench) struct bench bench = make_bench(&node);
-    assert_close(mp_network_all_reduce(bench.network, 40e6), 2 * 3 * (1 + 0.25), 1e-12);
-}
-
 /* ---- properties ---- */
 
 static struct shape random_shape(uint64_t *seed) {

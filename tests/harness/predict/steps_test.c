@@ -332,15 +332,6 @@ TEST_RANDOM_TURNS(rows_of_tokens_are_passed_on_level_by_level, 12, i) {
     }
 }
 
-/* Without copies that come late nothing stays behind the last step. */
-TEST_RANDOM(nothing_is_late_unless_said) {
-    AUTO(bench) struct bench bench = create(random);
-    draw_plan(&bench, random);
-    assert_works(fill(&bench, NULL, false, NULL, &error));
-    for (int rank = 0; rank < bench.ranks; rank++)
-        assert_int_equal(bench.steps.rows[bench.steps.steps * bench.ranks + rank], 0);
-}
-
 static double allocated(void) {
     struct mallinfo2 now = mallinfo2();
     return (double)now.uordblks + (double)now.hblkhd;
