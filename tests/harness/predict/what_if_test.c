@@ -219,57 +219,6 @@ RUNS_TEST(spans_across_an_iterations_ends_are_left_out) {
     }
 }
 
-/* Random runs of ranks that meet again and again give their own times back. */
-RUNS_TEST(random_runs_give_themselves_back) {
-    uint64_t random = test_seed();
-    for (int round = 0; round < 20; round++) {
-        enum { RANKS = 4, MEETINGS = 12 };
-        struct runs_rank ranks[RANKS];
-        AUTO(asked) struct asked asked;
-        int64_t at[RANKS] = {0}, begin[RANKS];
-        for (int r = 0; r < RANKS; r++)
-            runs_rank_open(folder, r, RANKS, &ranks[r]);
-        for (int i = 0; i < ITERATIONS; i++) {
-            for (int r = 0; r < RANKS; r++)
-                begin[r] = at[r];
-            for (int m = 0; m < MEETINGS; m++) {
-                int64_t arrival[RANKS], latest = 0;
-                for (int r = 0; r < RANKS; r++) {
-                    int64_t gap = test_random_int(&random, 0, 50);
-                    int64_t work = test_random_int(&random, 1, 3000);
-                    runs_record_one(&ranks[r], i, MP_PHASE_EXPERT, MP_FORWARD, at[r] + gap, work, 0,
-                                    m / 4, work, -1, false);
-                    arrival[r] = at[r] + gap + work;
-                    latest = arrival[r] > latest ? arrival[r] : latest;
-                }
-                for (int r = 0; r < RANKS; r++) {
-                    int64_t end = latest + test_random_int(&random, 1, 200);
-                    runs_record_one(&ranks[r], i, m % 2 ? MP_PHASE_COMBINE : MP_PHASE_DISPATCH,
-                                    MP_FORWARD, arrival[r], end - arrival[r], end - arrival[r],
-                                    m / 4, -1, -1, false);
-                    at[r] = end;
-                }
-            }
-            for (int r = 0; r < RANKS; r++)
-                runs_record_one(&ranks[r], i, MP_PHASE_ITERATION, MP_NO_DIRECTION, begin[r],
-                                at[r] - begin[r], 0, -1, 10, -1, false);
-        }
-        ask(folder, ranks, RANKS, &asked);
-        double seconds[ITERATIONS], ideal[ITERATIONS], balanced[ITERATIONS];
-        struct mp_what_if_change change = mp_what_if_nothing();
-        mp_what_if_run(asked.what_if, &change, seconds);
-        change.balance = true;
-        mp_what_if_run(asked.what_if, &change, balanced);
-        change.ideal = true;
-        mp_what_if_run(asked.what_if, &change, ideal);
-        for (int i = 0; i < asked.recorded.iterations; i++) {
-            assert_close(seconds[i] / asked.recorded.seconds[i], 1, 1e-4);
-            assert_true(balanced[i] < seconds[i]);
-            assert_true(ideal[i] < seconds[i]);
-        }
-    }
-}
-
 RUNS_TEST(what_is_missing_is_named) {
     struct mp_recorded recorded;
     assert_fails(mp_recorded_read(folder->store, 0, &recorded, &error), MP_ENOTFOUND,
