@@ -208,7 +208,9 @@ TEST(what_was_sent_ahead_is_not_fetched) {
     assert_int_equal(plan.fetch.item[0].stage, MP_STAGE_AFTER_GATE);
 }
 
-/* Replicas are tied to their owner from the start, where their optimizer wants it. */
+/* Replicas are tied to their owner from the start, where their optimizer wants it; how is the
+ * law's.
+ */
 TEST(tied_holders_sum_and_share) {
     for (int round = 0; round < 40; round++) {
         AUTO(example) struct example example;
@@ -227,15 +229,6 @@ TEST(tied_holders_sum_and_share) {
             assert_int_equal(plan->fetch.count, 0);
             assert_int_equal(plan->reduce.count, tied ? replicas : 0);
             assert_int_equal(plan->share.count, tied ? replicas : 0);
-            for (int index = 0; index < plan->share.count; index++) {
-                const struct mp_transfer *up = &plan->reduce.item[index];
-                const struct mp_transfer *down = &plan->share.item[index];
-                assert_int_equal(up->to, home.owner[up->expert]);
-                assert_true(up->from != up->to && mp_placement_holds(&home, up->expert, up->from));
-                assert_true(down->from == up->to && down->to == up->from &&
-                            down->expert == up->expert && down->layer == 2 && up->layer == 2 &&
-                            down->bytes == plan->gradient_bytes && up->bytes == down->bytes);
-            }
         }
     }
 }
