@@ -37,17 +37,15 @@ static void forget_plan(struct bench *bench) {
     free(bench->late);
 }
 
-static void destroy(struct bench *bench) {
-    forget_plan(bench);
-    mp_steps_destroy(&bench->steps);
-    mp_steps_memory_destroy(&bench->memory);
-    mp_traffic_destroy(bench->expected);
-    mp_network_destroy(bench->network);
-    mp_costs_destroy(bench->costs);
-    test_case_destroy(&bench->test);
-}
-
-TEST_END(bench, struct bench, destroy(it))
+TEST_END(bench, struct bench, {
+    forget_plan(it);
+    mp_steps_destroy(&it->steps);
+    mp_steps_memory_destroy(&it->memory);
+    mp_traffic_destroy(it->expected);
+    mp_network_destroy(it->network);
+    mp_costs_destroy(it->costs);
+    test_case_destroy(&it->test);
+})
 
 /* A random plan in groups of random size, with copies of both stages. */
 static void draw_plan(struct bench *bench, uint64_t *random) {

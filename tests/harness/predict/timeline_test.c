@@ -44,14 +44,12 @@ static void create(struct bench *bench, double overlap) {
     mp_timeline_begin(&bench->timeline, 0, 0);
 }
 
-static void destroy(struct bench *bench) {
-    mp_timeline_destroy(&bench->timeline);
-    mp_traffic_destroy(bench->traffic);
-    mp_network_destroy(bench->network);
-    mp_cluster_destroy(bench->cluster);
-}
-
-TEST_END(bench, struct bench, destroy(it))
+TEST_END(bench, struct bench, {
+    mp_timeline_destroy(&it->timeline);
+    mp_traffic_destroy(it->traffic);
+    mp_network_destroy(it->network);
+    mp_cluster_destroy(it->cluster);
+})
 
 /* Gates of all levels for so long. */
 static int64_t start(struct bench *bench, struct mp_scheduled_phase activity,
@@ -230,14 +228,13 @@ TEST(copying_stretches_work) {
         assert_close(bench.timeline.waited[0], 0, 1e-12);
         assert_span(&bench, 0, 0, MP_PHASE_FETCH, 0, 2);
     }
-    struct bench bench; /* work ends first: half as fast until then */
+    AUTO(bench) struct bench bench; /* work ends first: half as fast until then */
     create(&bench, 0.5);
     int64_t number = start(&bench, FETCH, seconds);
     mp_timeline_work(&bench.timeline, 0.5);
     assert_close(bench.timeline.clock[0], 1, 1e-12);
     mp_timeline_wait(&bench.timeline, number);
     assert_close(bench.timeline.clock[0], 2, 1e-12);
-    destroy(&bench);
 }
 
 /* Who comes early waits for who comes late. */

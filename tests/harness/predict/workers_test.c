@@ -55,11 +55,7 @@ static struct tasks begin(void) {
     return tasks;
 }
 
-static void end(struct tasks *tasks) {
-    mp_workers_release(tasks->shared, sizeof *tasks->shared);
-}
-
-TEST_END(end, struct tasks, end(it))
+TEST_END(end, struct tasks, { mp_workers_release(it->shared, sizeof *it->shared); })
 
 TEST(every_task_is_carried_out_once) {
     for (int processes = 1; processes <= 128; processes *= 2) {

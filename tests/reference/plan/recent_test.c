@@ -18,13 +18,11 @@ static void create_history(uint64_t *random, struct history *history) {
         }
 }
 
-static void destroy_history(struct history *history) {
+TEST_END(history, struct history, {
     for (int iteration = 0; iteration < ITERATIONS; iteration++)
         for (int layer = 0; layer < LAYERS; layer++)
-            mp_load_destroy(&history->load[iteration][layer]);
-}
-
-TEST_END(history, struct history, destroy_history(it))
+            mp_load_destroy(&it->load[iteration][layer]);
+})
 
 /* The last `window` of the iterations before `end`, summed by hand. */
 static void assert_sums(const struct mp_recent *recent, const struct history *history, int end,

@@ -103,15 +103,13 @@ static void create(struct bench *bench, bool replicas) {
     mp_comm_set_nodes(comm, bench->machine.ranks_per_node);
 }
 
-static void destroy(struct bench *bench) {
-    mp_request_destroy(bench->over_mpi);
-    mp_request_destroy(bench->over_nccl);
-    device->operations->release(device, bench->memory);
-    mp_predictor_destroy(bench->predictor);
-    test_case_destroy(&bench->test);
-}
-
-TEST_END(bench, struct bench, destroy(it))
+TEST_END(bench, struct bench, {
+    mp_request_destroy(it->over_mpi);
+    mp_request_destroy(it->over_nccl);
+    device->operations->release(device, it->memory);
+    mp_predictor_destroy(it->predictor);
+    test_case_destroy(&it->test);
+})
 
 static void start(struct bench *bench, struct mp_comm *over, struct mp_request *request,
                   const struct mp_transfers *list, enum mp_stage stage, bool sums) {
