@@ -52,10 +52,18 @@ struct seen {
     struct mp_prediction sum; /* field by field */
     uint64_t loads;           /* hash of all that the sink was told */
     int64_t load_routes, spans;
+    /* Of spans, loads and steps: one more than the last iteration, and how often another came. */
+    int64_t next[3], changes[3];
 };
+
+static inline void see_iteration(struct seen *seen, int who, int64_t iteration) {
+    seen->changes[who] += seen->next[who] != iteration + 1;
+    seen->next[who] = iteration + 1;
+}
 
 static inline bool see_step(void *context, const struct mp_prediction *prediction) {
     struct seen *seen = context;
+    see_iteration(seen, 2, prediction->iteration);
     seen->seconds[seen->steps++] = prediction->seconds;
     for (const struct mp_named_number *row = mp_prediction_means; row->name; row++)
         *(double *)((char *)&seen->sum + row->offset) += mp_named_value(row, prediction);
@@ -71,6 +79,7 @@ static inline bool see_step(void *context, const struct mp_prediction *predictio
 static inline void see_load(void *context, int rank, int64_t iteration, int layer, int experts,
                             const uint32_t routes[], UNUSED const uint32_t dropped[]) {
     struct seen *seen = context;
+    see_iteration(seen, 1, iteration);
     uint64_t place = (uint64_t)rank * 31 + (uint64_t)iteration * 1009 + (uint64_t)layer * 65537;
     for (int e = 0; e < experts; e++) {
         seen->loads += (place * 64 + (uint64_t)e + 1) * 0x9e3779b97f4a7c15u * (routes[e] + 1);
@@ -79,7 +88,8 @@ static inline void see_load(void *context, int rank, int64_t iteration, int laye
 }
 
 static inline void see_span(void *context, UNUSED int rank, UNUSED enum mp_predict_stream stream,
-                            UNUSED const struct mp_span *span) {
+                            const struct mp_span *span) {
+    see_iteration(context, 0, span->iteration);
     ((struct seen *)context)->spans++;
 }
 

@@ -334,47 +334,18 @@ TEST(a_replayed_trace_is_predicted) {
     assert_int_equal(summary.iterations, 3);
 }
 
-/* Iterations that were seen last, and how often another one came: by span, loads and step. */
-struct numbers {
-    int64_t last[3];
-    int changes[3];
-};
-
-static void see_number(struct numbers *numbers, int who, int64_t number) {
-    numbers->changes[who] += number != numbers->last[who];
-    numbers->last[who] = number;
-}
-
-static void number_span(void *context, UNUSED int rank, UNUSED enum mp_predict_stream stream,
-                        const struct mp_span *span) {
-    see_number(context, 0, span->iteration);
-}
-
-static void number_load(void *context, UNUSED int rank, int64_t iteration, UNUSED int layer,
-                        UNUSED int experts, UNUSED const uint32_t routes[],
-                        UNUSED const uint32_t dropped[]) {
-    see_number(context, 1, iteration);
-}
-
-static bool number_step(void *context, const struct mp_prediction *prediction) {
-    see_number(context, 2, prediction->iteration);
-    return true;
-}
-
 /* write_shape's are 0, 10 and 20. */
 TEST(iterations_are_called_what_the_trace_calls_them) {
     AUTO(job) struct mp_predict_job job;
     AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=gaps.mptrace");
-    struct numbers numbers = {.last = {-1, -1, -1}};
-    const struct mp_predict_sink sink = {
-        .context = &numbers, .span = number_span, .load = number_load};
-    const struct mp_predict_watch watch = {&numbers, number_step, NULL};
+    struct seen seen = {0};
+    const struct mp_predict_sink sink = {.context = &seen, .span = see_span, .load = see_load};
+    const struct mp_predict_watch watch = {&seen, see_step, NULL};
     struct mp_prediction_summary summary;
     write_trace("gaps.mptrace", 16, 32, 3, 8);
     assert_works(mp_predict_job_run(&job, cluster, &sink, &watch, &summary, &error));
-    for (int who = 0; who < 3; who++) {
-        assert_numbers(numbers.last[who], 20, numbers.changes[who], 3);
-    }
+    for (int who = 0; who < 3; who++)
+        assert_numbers(seen.next[who], 21, seen.changes[who], 3);
     set(&job, "loads=w6 first-iteration=2147483646");
     assert_fails(mp_predict_job_run(&job, cluster, NULL, NULL, &summary, &error), MP_ELIMIT,
                  "loads: iteration 2147483648: ");
