@@ -279,15 +279,11 @@ TEST_RANDOM_TURNS(slices_of_replicas_stay_among_them, 20, i) {
 enum { SYMI_RANKS = 2048, SYMI_EXPERTS = 64, SYMI_SLOTS = 2 };
 
 static void create_symi(struct bench *symi) {
-    const struct test_machine machine = {.nodes = SYMI_RANKS,
-                                         .ranks_per_node = 1,
-                                         .peak = 1e15,
-                                         .memory = 1e15,
-                                         .memory_bandwidth = 1e15,
-                                         .far_bandwidth = 50e9,
-                                         .overlap = 1,
-                                         .host_bandwidth = 64e9,
-                                         .host_update = 1e15};
+    struct test_machine machine = test_machine_of(SYMI_RANKS, 1);
+    machine.peak = machine.memory = machine.memory_bandwidth = machine.host_update = 1e15;
+    machine.launch = machine.latency = 0;
+    machine.far_bandwidth = 50e9;
+    machine.host_bandwidth = 64e9;
     symi->test = test_make(&machine, "ep", 1, SYMI_EXPERTS, 1);
     struct mp_job *job = &symi->test.job.job;
     job->width = 27000; /* with the next number 3.375e9 bytes of an expert in 16 bits */

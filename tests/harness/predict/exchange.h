@@ -16,19 +16,16 @@ struct shape {
 };
 
 static inline struct mp_cluster *shape_cluster(const struct shape *shape) {
-    return test_cluster(&(struct test_machine){.nodes = shape->nodes,
-                                               .ranks_per_node = shape->ranks,
-                                               .peak = 1e14,
-                                               .memory = 32e9,
-                                               .memory_bandwidth = 1e12,
-                                               .overlap = 1,
-                                               .bandwidth = shape->near,
-                                               .latency = shape->near_latency,
-                                               .far_bandwidth = shape->far,
-                                               .far_latency = shape->far_latency,
-                                               .cards = shape->ports,
-                                               .pooled = shape->pooled,
-                                               .limit = shape->limit});
+    struct test_machine machine = test_machine_of(shape->nodes, shape->ranks);
+    machine.launch = 0;
+    machine.bandwidth = shape->near;
+    machine.latency = shape->near_latency;
+    machine.far_bandwidth = shape->far;
+    machine.far_latency = shape->far_latency;
+    machine.cards = shape->ports;
+    machine.pooled = shape->pooled;
+    machine.limit = shape->limit;
+    return test_cluster(&machine);
 }
 
 /* ---- matrices ---- */

@@ -17,17 +17,13 @@
 /* One node of two ranks; products reach a share of 1e12 operations/s; 1e9 bytes/s of memory; a
  * microsecond for a launch.  `more` goes into the device: "" or lines of two blanks and a key. */
 static inline struct mp_cluster *device_with(const char *efficiency, const char *more) {
-    return test_cluster(&(struct test_machine){.nodes = 1,
-                                               .ranks_per_node = 2,
-                                               .peak = 1e12,
-                                               .memory = 8e9,
-                                               .memory_bandwidth = 1e9,
-                                               .launch = 1e-6,
-                                               .overlap = 1,
-                                               .bandwidth = 2e8,
-                                               .latency = 1e-6,
-                                               .efficiency = efficiency,
-                                               .device = more});
+    struct test_machine machine = {1, 2, .peak = 1e12, .memory = 8e9, .memory_bandwidth = 1e9};
+    machine.launch = machine.latency = 1e-6;
+    machine.bandwidth = 2e8;
+    machine.overlap = 1;
+    machine.efficiency = efficiency;
+    machine.device = more;
+    return test_cluster(&machine);
 }
 
 static inline struct mp_cluster *one_device(const char *more) {
