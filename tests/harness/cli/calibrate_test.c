@@ -1,7 +1,5 @@
 /* moeperf calibrate as people run it: with one rank and two, refused, stopped.  What it measures is
  * judged in reference/machine. */
-#include <signal.h>
-
 #include "harness/cluster/cluster.h"
 #include "tests/harness/cli/shell.h"
 
