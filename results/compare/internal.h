@@ -12,6 +12,7 @@ struct side_run {
     int round, ranks;
     char *job, *system, *status, *reason, *suite_run; /* owned */
     bool complete, predicted, shares_cores;
+    bool foreign;    /* by moeperf record or import: nothing that moeperf could run again */
     json_t *key;     /* what must be equal, and .. */
     json_t *machine; /* .. the hardware fingerprint: texts by name; owned */
     json_t *about;   /* pairs, pairs.side, pairs.same, environment.revision; owned */

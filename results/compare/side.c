@@ -57,6 +57,7 @@ static const struct query_field fields[] = {
     {"ranks", QUERY_COUNT, RUN(ranks)},
     {"status = 'complete'", QUERY_FLAG, RUN(complete)},
     {"executor = 'predicted'", QUERY_FLAG, RUN(predicted)},
+    {"suite IN ('record', 'import')", QUERY_FLAG, RUN(foreign)},
     {"ranks_share_cores", QUERY_FLAG, RUN(shares_cores)},
 };
 enum { FIELDS = MP_LENGTH(fields), JOB_TEXT = FIELDS, MODEL, KEY };

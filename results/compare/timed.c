@@ -95,10 +95,11 @@ static void doubt(const struct comparison *comparison, const struct doubts *doub
         metric->in_doubt = true;
         gate_reason(metric,
                     "too short to be judged steady: of %d iterations of run %lld %d count, without "
-                    "the first tenth%s, and %d are needed (--set iterations=%d)",
+                    "the first tenth%s, and %d are needed (%s%d)",
                     shortest->recorded, (long long)shortest->run_id, shortest->iterations,
                     *side_about(shortest, MP_FACT_PAIRS_SLICE) ? " and interrupted ones" : "",
-                    MP_STEADY_WINDOW, iterations_wanted(shortest));
+                    MP_STEADY_WINDOW, shortest->foreign ? "record " : "--set iterations=",
+                    iterations_wanted(shortest));
     } else if (shortest && UNSTEADY_OF * doubts->unsteady > doubts->runs) {
         metric->in_doubt = true;
         gate_reason(metric,
@@ -137,8 +138,9 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
         samples->heads = collect_group(&comparison->head, job, head, &doubts);
     }
     if (doubts.lost > 0)
-        gate_note(comparison->gate, "%s: %d %s without a usable time %s left out.", job,
-                  doubts.lost, samples->paired ? "pair(s)" : "run(s)", "were");
+        gate_note(comparison->gate, "%s: %d %s%s without a usable time %s left out.", job,
+                  doubts.lost, samples->paired ? "pair" : "run", doubts.lost == 1 ? "" : "s",
+                  doubts.lost == 1 ? "was" : "were");
     comparison->judged += doubts.runs;
     comparison->strays += doubts.outliers;
     if (samples->bases == 0 || samples->heads == 0) {
@@ -211,7 +213,8 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
     if (comparison->strays > 0)
         gate_note(gate, "%d of %d runs have iterations far from their median; nothing is removed.",
                   comparison->strays, comparison->judged);
-    const char *slice = side_about(&comparison->base.run[0], MP_FACT_PAIRS_SLICE);
+    const struct side_run *first = &comparison->base.run[0];
+    const char *slice = side_about(first, MP_FACT_PAIRS_SLICE);
     if (timed > 0 && comparison->paired && *slice)
         gate_note(
             gate,
@@ -219,9 +222,13 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
             "don't count.",
             slice);
     if (timed > 0 && !comparison->paired)
-        gate_note(gate, "The sides were not measured in turns: a drift of the machine looks like a "
+        gate_note(gate,
+                  first->foreign
+                      ? "Recordings are compared as groups: take base and head in turns, several "
+                        "times each, or a drift of the machine looks like a change."
+                      : "The sides were not measured in turns: a drift of the machine looks like a "
                         "change.  moeperf run --pairs measures in turns.");
-    for (int i = 0; i < gate->metrics && timed > 0; i++)
+    for (int i = 0; i < gate->metrics && timed > 0 && !first->foreign; i++)
         if (!gate->metric[i].exact && isnan(gate->metric[i].floor) && !gate->same_program) {
             gate_note(gate,
                       "No noise floor of this machine is known for %s: moeperf run --pairs 12 "

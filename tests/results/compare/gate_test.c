@@ -269,11 +269,26 @@ RUNS_TEST(few_pairs_that_differ_much) {
     const struct gate_run slower = {.expert_ms = 14};
     gate_add_pairs(folder, 2, &usual, &slower);
     gate_expect_once(gate_of(folder, NULL), TIME, MP_OUTCOME_INCONCLUSIVE,
-                     "2 pairs give no interval: take at least 6");
+                     "an interval takes at least 6 pairs, not 2");
     for (int side = 0; side < 2; side++)
         gate_add_side(folder, side ? slower : usual, 2, side);
     gate_expect_once(gate_of(folder, NULL), TIME, MP_OUTCOME_FAIL,
                      "slower by more than 2.00 %, which the noise of 3 pairs can't explain");
+}
+
+/* moeperf can't run what others recorded: no advice to do so.  They are as long as they are. */
+RUNS_TEST(recordings_of_others) {
+    for (int side = 0; side < 2; side++)
+        gate_add_run(folder, &(struct gate_run){.suite_run = side ? "b" : "a",
+                                                .iterations = side ? 13 : 12});
+    runs_execute(folder->store, "UPDATE run SET suite = 'import'");
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "and 20 are needed (record 30)");
+    gate_expect(gate, "copies", MP_OUTCOME_INCONCLUSIVE,
+                "run 1 with 12 iterations and of run 2 with 13");
+    assert_contains(gate->note[0], "take base and head in turns");
+    for (int i = 0; i < gate->notes; i++)
+        assert_null(strstr(gate->note[i], "moeperf run"));
 }
 
 /* Complete ones of the suite that were measured: neither 4, nor 5, nor 6. */
@@ -296,7 +311,7 @@ RUNS_TEST(few_and_missing_runs) {
     gate_add_run(folder, &(struct gate_run){.side = "base", .round = 1});
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(gate_metric(gate, TIME)->evidence.samples.bases, 1);
-    assert_contains(gate->note[0], "left out");
+    assert_contains(gate->note[0], "1 pair without a usable time was left out");
     gate_add_run(
         folder, &(struct gate_run){
                     .side = "head", .round = 1, .status = "failed", .reason = "rank 1 was killed"});
