@@ -278,11 +278,13 @@ static void print_text(const struct finding finding[], int missing, int notes) {
     }
     putchar('\n');
     if (missing > 0)
-        printf("Not everything works: %d of %d checks found something missing; the arrows say what "
-               "to do.\n",
-               missing, CHECKS);
+        table_paragraph(stdout,
+                        "Not everything works: %d of %d checks found something missing; the arrows "
+                        "say what to do.",
+                        missing, CHECKS);
     else if (notes > 0)
-        printf("Everything that moeperf needs works; the notes say what would not.\n");
+        table_paragraph(stdout,
+                        "Everything that moeperf needs works; the notes say what would not.");
     else
         printf("Everything works.\n");
 }

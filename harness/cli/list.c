@@ -111,16 +111,8 @@ static void print_system_lines(const json_t *row, int indent) {
 
 /* What does not fit behind the name goes on under the title. */
 static void print_title(const char *name, int width, const char *title) {
-    size_t room = (size_t)(CLI_PAGE_COLUMNS - width - 2), length = strlen(title);
-    if (length > room)
-        for (length = room; length > 0 && title[length] != ' ';)
-            length--;
-    length = length ? length : strlen(title); /* no blank to break at */
     cli_print_clean(stdout, name, strlen(name));
-    printf("%*s", width - (int)strlen(name) + 2, "");
-    cli_print_clean(stdout, title, length);
-    putchar('\n');
-    table_filled(stdout, 0, width + 2, title + length);
+    table_filled(stdout, (int)strlen(name), width + 2, title);
 }
 
 static void print_text(const json_t *rows) {

@@ -138,7 +138,7 @@ static void print_sentences(json_t *sentences) {
 
 static void print_text(const struct mp_inference *all, const struct table *rows,
                        const struct table *unknowns) {
-    printf("%s: %s\n\n", all->reproduction->name, all->reproduction->description);
+    table_paragraph(stdout, "%s: %s\n", all->reproduction->name, all->reproduction->description);
     table_print(rows, stdout);
     print_summary(all);
     table_print(unknowns, stdout);
