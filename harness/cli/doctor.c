@@ -53,8 +53,9 @@ static int check_processor(struct finding *finding, struct mp_error *error) {
     struct cli_machine machine;
     (void)error;
     cli_machine_read(&machine);
-    snprintf(finding->text, sizeof finding->text, "%s, %d cores for this process, %.1f GiB",
-             machine.processor, machine.cores, (double)machine.memory / (1 << 30));
+    snprintf(finding->text, sizeof finding->text, "%s, %d core%s for this process, %.1f GiB",
+             machine.processor, machine.cores, machine.cores == 1 ? "" : "s",
+             (double)machine.memory / (1 << 30));
     return MP_OK;
 }
 

@@ -62,7 +62,8 @@ static int list_devices(json_t *rows, struct mp_error *error) {
     struct cli_machine machine;
     MP_TRY(cli_machine_compute(library, sizeof library, error));
     cli_machine_read(&machine);
-    snprintf(title, sizeof title, "%s, %d cores, %s", machine.processor, machine.cores, library);
+    snprintf(title, sizeof title, "%s, %d core%s, %s", machine.processor, machine.cores,
+             machine.cores == 1 ? "" : "s", library);
     return add_row(rows,
                    json_pack("{s:s, s:s, s:s, s:i, s:s, s:I}", "name", "cpu", "title", title,
                              "processor", machine.processor, "cores", machine.cores, "library",

@@ -218,8 +218,8 @@ int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct
         table_paragraph(out, "Ranks shared cores: who is slow may only have had no turn.");
     print_slowdowns(found, out);
     MP_TRY(print_ranks(found, out, error));
-    table_paragraph(out, "The rank most waited for changed %lld times.",
-                    (long long)found->culprit_changes);
+    table_paragraph(out, "The rank most waited for changed %lld time%s.",
+                    (long long)found->culprit_changes, found->culprit_changes == 1 ? "" : "s");
     MP_TRY(print_places(found, out, error));
     return print_balance(found, out, error);
 }

@@ -20,6 +20,10 @@ TEST(kinds_have_their_own_help_and_seeds) {
     assert_says("moeperf generate power --help", 0, "After aiconfigurator");
     assert_says("moeperf generate w4 -o w4.mptrace --layers 2 --ranks 4 --micro-batches 3", 0,
                 "w4.mptrace: 600 blocks of 4 ranks and 64 experts\n");
+    assert_says(
+        "moeperf generate balanced -o one.mptrace --layers 1 --ranks 1 --experts 1 --top-k 1 "
+        "--iterations 1 && moeperf export --as csv --trace one.mptrace one.csv",
+        0, "one.mptrace: 1 block of 1 rank and 1 expert\none.csv: 1 block\n");
     assert_runs("for seed in 5 6; do moeperf generate zipf -o $seed.mptrace --iterations 3 "
                 "--seed=$seed; done; ! cmp 5.mptrace 6.mptrace");
 }

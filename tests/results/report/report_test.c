@@ -173,7 +173,7 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
     assert_report(
         mp_report_stragglers_in_full, folder->store, NULL,
         "ep, text, run 1: 2 ranks, 9 of 9 steady iterations\n",
-        "Clocks are good to 1.7 us (0 meetings were left too early",
+        "Clocks are good to 1.7 us (meetings left too early: 0",
         "parallel 0.77 = load balance 0.83 x\n",
         "S = 1.182 (a mean iteration of 6.50 ms would take",
         "\n   0  6.00   0.00         2.00    0.00         100  routing         60  1.182\n",
