@@ -82,4 +82,12 @@ TEST(commands_for_gitlab_work) {
     check("gitlab.yaml", NULL, "moeperf-gate", "moeperf-history");
 }
 
+/* Asked for help, none installs, builds or checks anything. */
+TEST(scripts_say_what_they_do) {
+    assert_runs("for script in " MOEPERF_SOURCE "/ci/*; do [ -f $script ] && [ -x $script ] || "
+                "continue; timeout 30 $script --help >said && [ $(wc -l <said) -gt 1 ] && ! grep "
+                "'^==' said || exit 1; done");
+    assert_says(MOEPERF_SOURCE "/ci/lint everything", 2, "lint: 'everything' is too much");
+}
+
 TEST_GROUP(enter_shell, leave_folder);
