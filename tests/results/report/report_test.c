@@ -211,6 +211,18 @@ RUNS_TEST(phases_add_up_to_the_iteration) {
                 "Recording cost: 58 spans, and the run did not measure what one costs.\n");
 }
 
+/* Not in the order in which they were first recorded. */
+RUNS_TEST(phases_that_take_as_long_stand_by_name) {
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_execute(folder->store, "UPDATE phase_summary SET exposed_ms = 4");
+    assert_report(mp_report_phases, folder->store, NULL, "\nattention ", "\ncombine ", "\nexpert ",
+                  "\nfetch ");
+    AUTO(json) json_t *object = json_of(mp_report_phases, folder->store, NULL);
+    assert_json(object, 0,
+                "{'rows': [{'phases': [{'phase': 'attention'}, {'phase': 'combine'}, {'phase': "
+                "'expert'}, {'phase': 'fetch'}, {'phase': 'validate'}]}]}");
+}
+
 /* A phase in which ranks meet is not blamed for what they wait for. */
 RUNS_TEST(a_phase_that_waits_says_so) {
     struct runs_rank rank;
