@@ -6,19 +6,25 @@
 #include "reference/base/arena.h"
 #include "results/compare/internal.h"
 #include "results/compare/statistics.h"
+#include "results/report/groups.h"
 
-/* Of a job's runs at most this share may be unsteady; noise alone makes some look so. */
+/* Of a job's runs at most this share may be unsteady, or on a busy machine; noise alone makes some
+ * look so. */
 enum { UNSTEADY_OF = 4 };
 
 /* Why the times of a job say nothing; counts over both sides. */
 struct doubts {
-    int runs, unsteady, shared, outliers, lost;
+    int runs, unsteady, busy, shared, outliers, lost;
     const struct side_run *shortest; /* has the fewest iterations that count */
+    const struct side_run *busiest;  /* lost most to other programs, and more than is usual */
 };
 
 static void look_at(const struct side_run *run, struct doubts *doubts) {
     doubts->runs++;
     doubts->unsteady += !run->steady;
+    doubts->busy += run->taken > REPORT_TAKEN_MOST;
+    if (run->taken > (doubts->busiest ? doubts->busiest->taken : REPORT_TAKEN))
+        doubts->busiest = run;
     if (!doubts->shortest || run->iterations < doubts->shortest->iterations)
         doubts->shortest = run;
     doubts->shared += run->shares_cores;
@@ -100,6 +106,12 @@ static void doubt(const struct comparison *comparison, const struct doubts *doub
                     *side_about(shortest, MP_FACT_PAIRS_SLICE) ? " and interrupted ones" : "",
                     MP_STEADY_WINDOW, shortest->foreign ? "record " : "--set iterations=",
                     iterations_wanted(shortest));
+    } else if (UNSTEADY_OF * doubts->busy > doubts->runs) {
+        metric->in_doubt = true;
+        gate_reason(metric,
+                    "the machine was busy: in %d of %d runs other programs had the processors for "
+                    "more than %.0f %% of the time",
+                    doubts->busy, doubts->runs, 100 * REPORT_TAKEN_MOST);
     } else if (shortest && UNSTEADY_OF * doubts->unsteady > doubts->runs) {
         metric->in_doubt = true;
         gate_reason(metric,
@@ -143,6 +155,9 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
                   doubts.lost == 1 ? "was" : "were");
     comparison->judged += doubts.runs;
     comparison->strays += doubts.outliers;
+    if (doubts.busiest &&
+        (!comparison->busiest || doubts.busiest->taken > comparison->busiest->taken))
+        comparison->busiest = doubts.busiest;
     if (samples->bases == 0 || samples->heads == 0) {
         gate_reason(metric, "no time to compare: no %s with a time on both sides",
                     samples->paired ? "pair of complete runs" : "complete run");
@@ -213,6 +228,11 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
     if (comparison->strays > 0)
         gate_note(gate, "%d of %d runs have iterations far from their median; nothing is removed.",
                   comparison->strays, comparison->judged);
+    if (comparison->busiest)
+        gate_note(gate,
+                  "For up to %.0f %% of the time (run %lld) other programs had the processors of "
+                  "these runs: measure again when nothing else runs.",
+                  100 * comparison->busiest->taken, (long long)comparison->busiest->run_id);
     const struct side_run *first = &comparison->base.run[0];
     const char *slice = side_about(first, MP_FACT_PAIRS_SLICE);
     if (timed > 0 && comparison->paired && *slice)
