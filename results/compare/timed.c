@@ -86,6 +86,11 @@ static int iterations_wanted(const struct side_run *run) {
     return 10 * (int)ceil(1.25 * MP_STEADY_WINDOW / share / 10);
 }
 
+/* Other programs' noise is averaged out. */
+static bool is_narrow(const struct mp_evidence *evidence, double minimum_effect) {
+    return evidence->low > -minimum_effect && evidence->high < minimum_effect;
+}
+
 /* A reason to conclude nothing from times, written into the metric, which keeps its evidence; or a
  * doubt, with which only what is beyond all noise counts. */
 static void doubt(const struct comparison *comparison, const struct doubts *doubts,
@@ -106,7 +111,8 @@ static void doubt(const struct comparison *comparison, const struct doubts *doub
                     *side_about(shortest, MP_FACT_PAIRS_SLICE) ? " and interrupted ones" : "",
                     MP_STEADY_WINDOW, shortest->foreign ? "record " : "--set iterations=",
                     iterations_wanted(shortest));
-    } else if (UNSTEADY_OF * doubts->busy > doubts->runs) {
+    } else if (UNSTEADY_OF * doubts->busy > doubts->runs &&
+               !is_narrow(&metric->evidence, comparison->gate->minimum_effect)) {
         metric->in_doubt = true;
         gate_reason(metric,
                     "the machine was busy: in %d of %d runs other programs had the processors for "

@@ -258,25 +258,29 @@ RUNS_TEST(a_quarter_of_the_runs_may_be_unsteady) {
     }
 }
 
-/* Other programs had the processors for more than a quarter of the time in 5 of 20 runs, or 6; what
- * is beyond all noise fails all the same. */
+/* Other programs had the processors for more than a quarter of the time in 5 of 20 runs, or 6: what
+ * is a little slower then may be they; not what is beyond all noise, and no slower is no slower. */
 RUNS_TEST(a_quarter_of_the_runs_may_be_on_a_busy_machine) {
     for (int busy = 5; busy <= 6; busy++) {
         for (int i = 0; i < 2 * GATE_PAIRS; i++)
-            gate_add_side(folder, (struct gate_run){.taken = i < busy ? 0.26 : 0.04}, i / 2, i % 2);
+            gate_add_side(folder,
+                          (struct gate_run){.taken = i < busy ? 0.26 : 0.04,
+                                            .expert_ms = i % 2 ? 0.22 + 0.01 * (i / 2 % 3) : 0},
+                          i / 2, i % 2);
         AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
-        gate_expect(gate, TIME, busy == 5 ? MP_OUTCOME_PASS : MP_OUTCOME_INCONCLUSIVE,
-                    busy == 5 ? "" : "the machine was busy: in 6 of 20 runs");
+        gate_expect(gate, TIME, busy == 5 ? MP_OUTCOME_FAIL : MP_OUTCOME_INCONCLUSIVE,
+                    busy == 5 ? "p says so" : "the machine was busy: in 6 of 20 runs");
         assert_contains(gate->note[0], "For up to 26 % of the time (run 1) other programs");
         runs_destroy(folder);
         runs_create(folder);
     }
-    gate_expect_once(gate_of_doubtful(folder, &(struct gate_run){.taken = 0.3}, 14), TIME,
-                     MP_OUTCOME_FAIL, "whatever else is to be said of them: the machine was busy");
-    AUTO(gate)
-    struct mp_gate *quiet = gate_of_doubtful(folder, &(struct gate_run){.taken = .05}, 0);
-    for (int i = 0; i < quiet->notes; i++)
-        assert_null(strstr(quiet->note[i], "other programs"));
+    const struct gate_run busy = {.taken = 0.3}, quiet = {.taken = 0.05};
+    gate_expect_once(gate_of_doubtful(folder, &busy, 14), TIME, MP_OUTCOME_FAIL,
+                     "whatever else is to be said of them: the machine was busy");
+    gate_expect_once(gate_of_doubtful(folder, &busy, 0), TIME, MP_OUTCOME_PASS, "");
+    AUTO(gate) struct mp_gate *gate = gate_of_doubtful(folder, &quiet, 0);
+    for (int i = 0; i < gate->notes; i++)
+        assert_null(strstr(gate->note[i], "other programs"));
 }
 
 RUNS_TEST(shared_cores_say_nothing) {
