@@ -4,14 +4,15 @@
 #include "results/report/vega.h"
 #include "tests/harness/cli/shell.h"
 
-/* A checkout's own scripts, and programs that others have. */
+/* A checkout's own scripts, and programs that others have; beside it what an earlier run left. */
 static void make_checkout(void) {
-    assert_runs("mkdir -p checkout/ci played && cd checkout && rm -rf build ../base");
+    assert_runs("mkdir -p checkout/ci played base/old && cd checkout && rm -rf build");
     write_script("checkout/ci/setup", "exit 0\n");
     write_script("checkout/ci/text", "exit 0\n");
     write_script("played/apt-get", "exit 0\n");
-    write_script("played/git", "[ $1 = config ] && exit 0\n[ \"$*\" = 'worktree add --detach "
-                               "../base the-base' ] && mkdir ../base\n");
+    write_script("played/git",
+                 "[ $1 = config ] && exit 0\n[ \"$*\" = 'worktree add --force --detach "
+                 "../base the-base' ] && mkdir ../base\n");
     write_script("played/cmake",
                  "mkdir -p build/release\nln -sfn " MOEPERF_FOLDER " build/release/bin\n");
     write_file("checkout/tiny.yaml",
