@@ -9,18 +9,15 @@ if [ "$(id -u)" -eq 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 
-# explain ARGUMENT...: ends the script with its own first comment if --help is asked for.
-explain() {
-    local argument
-    for argument in "$@"; do
-        case $argument in
-        -h | --help)
-            sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
-            exit 0
-            ;;
-        esac
-    done
-}
+# A script ends with its own first comment if --help is asked for.
+for argument in "$@"; do
+    case $argument in
+    -h | --help)
+        sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+        exit 0
+        ;;
+    esac
+done
 
 # Results of a script that checks things; total prints them.
 passed=0 failed=0 skipped=0

@@ -138,8 +138,6 @@ void cli_machine_read(struct cli_machine *machine);
 /* Starts the cpu device and asks it what it is: "oneDNN 2.6.3, avx512". */
 int cli_machine_compute(char *text, size_t size, struct mp_error *error);
 
-enum { CLI_PAGE_COLUMNS = 80 };
-
 /* ---- the manual: the folders' pages (README.md), by topic ---- */
 
 /* Prints the topics, each with its page's title.  Returns 0 or a code. */

@@ -53,8 +53,9 @@ static int check_processor(struct finding *finding, struct mp_error *error) {
     struct cli_machine machine;
     (void)error;
     cli_machine_read(&machine);
-    snprintf(finding->text, sizeof finding->text, "%s, %d cores for this process, %.1f GiB",
-             machine.processor, machine.cores, (double)machine.memory / (1 << 30));
+    snprintf(finding->text, sizeof finding->text, "%s, %d core%s for this process, %.1f GiB",
+             machine.processor, machine.cores, machine.cores == 1 ? "" : "s",
+             (double)machine.memory / (1 << 30));
     return MP_OK;
 }
 
@@ -278,11 +279,13 @@ static void print_text(const struct finding finding[], int missing, int notes) {
     }
     putchar('\n');
     if (missing > 0)
-        printf("Not everything works: %d of %d checks found something missing; the arrows say what "
-               "to do.\n",
-               missing, CHECKS);
+        table_paragraph(stdout,
+                        "Not everything works: %d of %d checks found something missing; the arrows "
+                        "say what to do.",
+                        missing, CHECKS);
     else if (notes > 0)
-        printf("Everything that moeperf needs works; the notes say what would not.\n");
+        table_paragraph(stdout,
+                        "Everything that moeperf needs works; the notes say what would not.");
     else
         printf("Everything works.\n");
 }

@@ -168,7 +168,8 @@ static int write_table(struct mp_trace_stream *stream, const char *path, struct 
     struct mp_export chosen = given.loads;
     int code = mp_export_csv(stream, &chosen, path, error);
     if (!code)
-        fprintf(cli_beside(path), "%s: %" PRId64 " blocks\n", path, chosen.blocks_done);
+        fprintf(cli_beside(path), "%s: %" PRId64 " block%s\n", path, chosen.blocks_done,
+                chosen.blocks_done == 1 ? "" : "s");
     mp_trace_stream_destroy(stream);
     return code;
 }

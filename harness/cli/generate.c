@@ -92,8 +92,9 @@ static int generate(const struct cli_call *call, struct mp_error *error) {
     MP_TRY(set_options(given.kind, &given.own, &options, error));
     MP_TRY(mp_generate(given.kind, &options, &stream, error));
     MP_TRY(cli_copy_trace(stream, given.path, NULL, &blocks, error));
-    fprintf(cli_beside(given.path), "%s: %lld blocks of %d ranks and %d experts\n", given.path,
-            (long long)blocks, options.ranks, options.experts);
+    fprintf(cli_beside(given.path), "%s: %lld block%s of %d rank%s and %d expert%s\n", given.path,
+            (long long)blocks, blocks == 1 ? "" : "s", options.ranks, options.ranks == 1 ? "" : "s",
+            options.experts, options.experts == 1 ? "" : "s");
     return MP_OK;
 }
 

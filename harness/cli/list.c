@@ -62,7 +62,8 @@ static int list_devices(json_t *rows, struct mp_error *error) {
     struct cli_machine machine;
     MP_TRY(cli_machine_compute(library, sizeof library, error));
     cli_machine_read(&machine);
-    snprintf(title, sizeof title, "%s, %d cores, %s", machine.processor, machine.cores, library);
+    snprintf(title, sizeof title, "%s, %d core%s, %s", machine.processor, machine.cores,
+             machine.cores == 1 ? "" : "s", library);
     return add_row(rows,
                    json_pack("{s:s, s:s, s:s, s:i, s:s, s:I}", "name", "cpu", "title", title,
                              "processor", machine.processor, "cores", machine.cores, "library",
@@ -111,16 +112,8 @@ static void print_system_lines(const json_t *row, int indent) {
 
 /* What does not fit behind the name goes on under the title. */
 static void print_title(const char *name, int width, const char *title) {
-    size_t room = (size_t)(CLI_PAGE_COLUMNS - width - 2), length = strlen(title);
-    if (length > room)
-        for (length = room; length > 0 && title[length] != ' ';)
-            length--;
-    length = length ? length : strlen(title); /* no blank to break at */
     cli_print_clean(stdout, name, strlen(name));
-    printf("%*s", width - (int)strlen(name) + 2, "");
-    cli_print_clean(stdout, title, length);
-    putchar('\n');
-    table_filled(stdout, 0, width + 2, title + length);
+    table_filled(stdout, (int)strlen(name), width + 2, title);
 }
 
 static void print_text(const json_t *rows) {

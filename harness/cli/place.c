@@ -94,6 +94,10 @@ static bool is_set(const char *key) {
                       given.job.set.word[i][length] == '=');
 }
 
+static const char *plural(int64_t count) {
+    return count == 1 ? "" : "s";
+}
+
 enum { DECODED = 128, CACHED = 2048 }; /* sequences of a rank, and tokens of each */
 
 /* Loads that a serving engine recorded are predicted as serving unless a mode is set: decode if
@@ -118,10 +122,10 @@ static int choose_mode(const struct mp_cluster *cluster, struct mp_predict_job *
     if (decoding && !is_set("context"))
         sizes->context = CACHED;
     snprintf(words, size,
-             "A serving engine recorded these loads, so %s is predicted%s: %d sequences per rank "
+             "A serving engine recorded these loads, so %s is predicted%s: %d sequence%s per rank "
              "with %d tokens in the cache (--set mode=, batch=, context=).",
              decoding ? "decode" : "prefill", decoding ? ", as their name says" : "",
-             sizes->batch / sizes->ranks, sizes->context);
+             sizes->batch / sizes->ranks, plural(sizes->batch / sizes->ranks), sizes->context);
     return MP_OK;
 }
 
@@ -157,10 +161,6 @@ static double mean_run(const struct mp_decide_runs *runs) {
     return runs->runs ? (double)runs->on / (double)runs->runs : 0;
 }
 
-static const char *plural(int64_t count) {
-    return count == 1 ? "" : "s";
-}
-
 /* ---- what both say ---- */
 
 static void print_heading(const struct answer *placed, FILE *out) {
@@ -193,9 +193,9 @@ static void print_heading(const struct answer *placed, FILE *out) {
                         "made of, so what it saves is an upper bound.");
     else
         table_paragraph(out,
-                        "The placement is made of the first %lld iterations and judged on the "
+                        "The placement is made of the first %lld iteration%s and judged on the "
                         "other %lld (--history).",
-                        (long long)decision->history,
+                        (long long)decision->history, plural(decision->history),
                         (long long)(decision->iterations - decision->history));
     if (decision->placed.steps > decision->history)
         table_paragraph(out, "The history was gone through again, %lld steps in all, until %s %s.",
@@ -247,6 +247,7 @@ static void print_cost(const struct answer *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
     const struct mp_placed *made = &decision->placed;
     const double gain = decision->before.time.mean - decision->after.time.mean;
+    const double earning = ceil((decision->move_seconds + made->plan_seconds) / gain);
     const double limit = decision->after.time.memory.limit;
     table_paragraph(out,
                     "Memory: %d slots per rank and layer instead of %d, which is %.2f GiB of "
@@ -261,9 +262,10 @@ static void print_cost(const struct answer *placed, FILE *out) {
                               : "  That does not fit."
                         : "");
     table_paragraph(out,
-                    "Moves: %d experts, %.2f GB to the busiest rank, %.1f ms for which the others "
+                    "Moves: %d expert%s, %.2f GB to the busiest rank, %.1f ms for which the others "
                     "wait once%s.",
-                    made->moved, 1e-9 * made->move_bytes_most, 1e3 * decision->move_seconds,
+                    made->moved, plural(made->moved), 1e-9 * made->move_bytes_most,
+                    1e3 * decision->move_seconds,
                     placed->loads->job->file.system->capabilities & MP_SYSTEM_REPLICATES
                         ? " (none if an engine starts with the file)"
                         : "");
@@ -271,8 +273,8 @@ static void print_cost(const struct answer *placed, FILE *out) {
     if (gain > 0 && decision->move_seconds > 0)
         table_paragraph(out,
                         "At %.3f ms saved in each, moves and planning are earned back after "
-                        "%.0f iterations.",
-                        1e3 * gain, ceil((decision->move_seconds + made->plan_seconds) / gain));
+                        "%.0f iteration%s.",
+                        1e3 * gain, earning, earning > 1 ? "s" : "");
 }
 
 static void print_placement(const struct answer *placed, FILE *out) {
@@ -283,8 +285,8 @@ static void print_placement(const struct answer *placed, FILE *out) {
     print_worth(placed, out);
     if (decision->placed.changes == 0)
         table_paragraph(out,
-                        "%s sees nothing to change in %lld steps: the placement is its first one.",
-                        name, (long long)decision->placed.steps);
+                        "%s sees nothing to change in %lld step%s: the placement is its first one.",
+                        name, (long long)decision->placed.steps, plural(decision->placed.steps));
     table_paragraph(out, "An iteration takes %.1f %% %s under %s's placement%s.",
                     fabs(percent(before - after, before)), after <= before ? "less" : "more", name,
                     decision->in_sample ? ", at best" : "");

@@ -373,7 +373,6 @@ static int print_grid(const struct grids *grids, const struct mp_grid *grid,
         columns[c + 1] =
             (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
     MP_AUTO(table) struct table table = table_of(columns, grid->columns + 1);
-    table.goes_on = true;
     for (int r = 0; r < grid->rows; r++) {
         MP_TRY(table_add(&table, NULL, error));
         table_set(&table, 0, "%s", grid->row_label[r]);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "harness/suite/suite.h"
+#include "harness/workload/named.h"
 
 enum { SEQUENCES = 4 };
 
@@ -63,6 +64,19 @@ static int apply_settings(struct mp_predict_job *job, const struct mp_systems *s
     return MP_OK;
 }
 
+/* Experts that loads brought, and that no setting has changed. */
+static int check_adopted(const struct mp_predict_job *job, int experts, struct mp_error *error) {
+    const struct mp_job *sizes = &job->file.job;
+    if (!*job->loads || mp_trace_names_generator(job->loads) || sizes->experts != experts ||
+        experts >= mp_job_top_k(sizes))
+        return MP_OK;
+    return mp_fail(error, MP_EINVAL,
+                   "loads: %.200s has %d expert%s, and the %s gate sends a token to %d: another "
+                   "gate is right, as --set gate=switch",
+                   job->loads, experts, experts == 1 ? "" : "s", mp_job_gate_kind(sizes)->name,
+                   mp_job_top_k(sizes));
+}
+
 int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings *settings,
                     struct mp_predict_job *job, struct mp_error *error) {
     struct mp_cluster *cluster = NULL;
@@ -74,7 +88,9 @@ int cli_prepare_job(const struct mp_systems *systems, const struct cli_settings 
     int code = mp_predict_job_adopt(job, cluster, error);
     mp_cluster_destroy(cluster);
     MP_TRY(code);
+    const int experts = job->file.job.experts;
     MP_TRY(apply_settings(job, systems, settings, error));
+    MP_TRY(check_adopted(job, experts, error));
     int64_t batch = (int64_t)job->file.job.ranks * job->options.micro_batches * SEQUENCES;
     if (job->file.job.batch == 0 && batch <= 1 << 24)
         job->file.job.batch = (int)batch;

@@ -86,8 +86,9 @@ static int print_assumptions(const struct cli_predictions *predictions, struct m
     const int count = (int)json_object_size(lines);
     const int shown =
         predictions->all_assumptions || count <= FEW_ASSUMPTIONS + 1 ? count : FEW_ASSUMPTIONS;
-    printf("\nIt rests on %d assumptions%s:\n", count,
-           shown < count ? ", of which the first are" : "");
+    putchar('\n');
+    table_paragraph(stdout, "It rests on %d assumption%s%s:", count, count == 1 ? "" : "s",
+                    shown < count ? ", of which the first are" : "");
     json_object_foreach(lines, line, unused) {
         if (number++ < shown)
             table_filled(stdout, 0, 2, line);

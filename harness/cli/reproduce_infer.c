@@ -119,8 +119,8 @@ static void print_summary(const struct mp_inference *all) {
         all->set[all->best].loss, near, MP_INFER_FEWER, MP_INFER_TOLERANCE);
     for (int i = 0; i < all->sets && refused; i++)
         if (*all->set[i].refused) {
-            table_paragraph(stdout, "%d sets could not be predicted; the first: %s.", refused,
-                            all->set[i].refused);
+            table_paragraph(stdout, "%d set%s could not be predicted; the first: %s.", refused,
+                            refused == 1 ? "" : "s", all->set[i].refused);
             break;
         }
     puts("");
@@ -138,7 +138,7 @@ static void print_sentences(json_t *sentences) {
 
 static void print_text(const struct mp_inference *all, const struct table *rows,
                        const struct table *unknowns) {
-    printf("%s: %s\n\n", all->reproduction->name, all->reproduction->description);
+    table_paragraph(stdout, "%s: %s\n", all->reproduction->name, all->reproduction->description);
     table_print(rows, stdout);
     print_summary(all);
     table_print(unknowns, stdout);

@@ -359,7 +359,7 @@ static int print_json(const struct mp_reproduction *all, const struct table *lin
 static int print_text(const struct mp_reproduction *all, const struct table *lines,
                       const struct mp_reproduce_settings *settings, bool details,
                       struct mp_error *error) {
-    printf("%s: %s\n", all->name, all->description);
+    table_paragraph(stdout, "%s: %s", all->name, all->description);
     table_paragraph(stdout, "%s, %s; %s", all->published->paper, all->published->source,
                     all->published->setting);
     puts("");
@@ -374,7 +374,9 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
     explain_rows(all);
     print_assumptions(all);
     if (!details) {
-        puts("\n--details adds each job's times and memory and what its cluster assumes.");
+        putchar('\n');
+        table_paragraph(stdout,
+                        "--details adds each job's times and memory and what its cluster assumes.");
         return MP_OK;
     }
     MP_AUTO(table) struct table table = {0};

@@ -174,7 +174,7 @@ static void print_option_head(int indent, const json_t *row) {
     else
         snprintf(value, sizeof value, "default %s%s%s", text, *unit ? " " : "", unit);
     int length = printf("%*s%s: %s;", indent, "", text_of(row, "name"), value);
-    if (length + 1 + (int)strlen(accepts) <= CLI_PAGE_COLUMNS) {
+    if (length + 1 + (int)strlen(accepts) <= table_width(stdout)) {
         printf(" %s\n", accepts);
         return;
     }
@@ -194,7 +194,8 @@ static void print_rows(int indent, const json_t *rows) {
 
 static void print_options(const json_t *object, const char *heading) {
     const json_t *rows = json_object_get(object, "options");
-    puts(json_array_size(rows) > 0 ? heading : "\nno options");
+    putchar('\n');
+    table_paragraph(stdout, "%s", json_array_size(rows) > 0 ? heading : "no options");
     print_rows(INDENT, rows);
 }
 
@@ -232,20 +233,20 @@ static void print_system(const json_t *object) {
         printf("%*s%s\n", INDENT, "", json_string_value(name));
         table_filled(stdout, 0, 2 * INDENT, cli_capability_find(json_string_value(name))->words);
     }
-    print_options(object, "\noptions (in a job: options: {key: value}; for a suite: --set "
+    print_options(object, "options (in a job: options: {key: value}; for a suite: --set "
                           "options.key=value)");
 }
 
 static void print_gate(const json_t *object) {
     print_entry(object);
     printf("\nexperts of a token: %s\n", text_of(object, "top_k"));
-    print_options(object, "\noptions (in a job: gate-options: {key: value}; for a suite:\n"
+    print_options(object, "options (in a job: gate-options: {key: value}; for a suite: "
                           "--set gate-options.key=value)");
 }
 
 static void print_table(const json_t *object) {
     print_entry(object);
-    print_options(object, "\noptions");
+    print_options(object, "options");
 }
 
 static void print_generator(const json_t *object) {
@@ -435,7 +436,6 @@ static void print_shares(const json_t *object, const char *place, const char *he
         column[1 + c] = (struct table_column){header[c], .kind = TABLE_RIGHT};
     }
     table = table_of(column, 1 + (int)columns);
-    table.goes_on = true;
     json_t *origins = json_array();
     for (size_t i = 0; i < count; i++) {
         const json_t *row = json_array_get(rows, first + i);
@@ -448,7 +448,9 @@ static void print_shares(const json_t *object, const char *place, const char *he
         int number = number_origin(origins, row);
         table_set(&table, 1 + (int)(i % columns), number ? "%.3g[%d]" : "%.3g", share, number);
     }
-    printf("\n%s\n  tokens of an expert by width\n", heading);
+    putchar('\n');
+    table_paragraph(stdout, "%s", heading);
+    puts("  tokens of an expert by width");
     table_print(&table, stdout);
     table_free(&table);
     print_table_origins(origins);
@@ -461,9 +463,8 @@ static void print_cluster(const json_t *object) {
     json_t *row;
     char value[128];
     const char *part = "";
-    print_member("", object, "name");
-    print_member(": ", object, "title");
-    print_member("\nfile: ", object, "path");
+    table_paragraph(stdout, "%s: %s", text_of(object, "name"), text_of(object, "title"));
+    print_member("file: ", object, "path");
     print_member("\n\ndevice ", object, "device");
     putchar('\n');
     json_array_foreach(json_object_get(object, "quantities"), i, row) {

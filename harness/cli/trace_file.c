@@ -27,8 +27,8 @@ void cli_print_trace(FILE *out, const struct mp_trace_info *info,
         fprintf(out, "experts per token not known\n");
     fprintf(out, "%-12s %" PRId64 ", numbered %" PRId64 " .. %" PRId64 "\n", "iterations",
             summary->iterations, summary->first, summary->last);
-    fprintf(out, "%-12s %" PRId64 " in %" PRId64 " blocks", "routes", summary->routes,
-            summary->blocks);
+    fprintf(out, "%-12s %" PRId64 " in %" PRId64 " block%s", "routes", summary->routes,
+            summary->blocks, summary->blocks == 1 ? "" : "s");
     if (summary->empty)
         fprintf(out, ", %" PRId64 " of them without any", summary->empty);
     if (info->ragged)

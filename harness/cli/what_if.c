@@ -375,11 +375,13 @@ static void print_costs(const struct answer *answer) {
         table_paragraph(
             stdout, "no rank is slower than others: as fast as they are, none would save anything");
     if (answer->layer >= 0 && saves(answer, answer->layer_seconds))
-        printf("layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)\n",
-               answer->layer, 1e3 * (replayed - answer->layer_seconds),
-               100 * (1 - answer->layer_seconds / replayed));
+        table_paragraph(
+            stdout,
+            "layer %d costs most: with its experts balanced it would save %.3f ms (%.1f %%)",
+            answer->layer, 1e3 * (replayed - answer->layer_seconds),
+            100 * (1 - answer->layer_seconds / replayed));
     else if (answer->layer >= 0)
-        printf("no layer costs anything by uneven experts\n");
+        table_paragraph(stdout, "no layer costs anything by uneven experts");
 }
 
 static void print_rates(const struct answer *answer) {
@@ -413,10 +415,11 @@ static void print_answer(const struct answer *answer, const char *database,
     const struct mp_recorded *run = &answer->recorded;
     table_paragraph(
         stdout,
-        "run %lld of %s: suite %s, job %s, system %s, workload %s, %d ranks, %s; medians of %d "
-        "steady iterations",
+        "run %lld of %s: suite %s, job %s, system %s, workload %s, %d rank%s, %s; medians of %d "
+        "steady iteration%s",
         (long long)run->run_id, database, run->suite, run->job, run->system, run->workload,
-        run->ranks, run->executor, run->iterations);
+        run->ranks, run->ranks == 1 ? "" : "s", run->executor, run->iterations,
+        run->iterations == 1 ? "" : "s");
     putchar('\n');
     table_print(rows, stdout);
     print_costs(answer);

@@ -270,13 +270,6 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     MP_TRY(mp_trace_next(stream, &block, error));
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
-    if (shape.top_k == 0 && !job->fit && shape.experts < mp_job_top_k(sizes))
-        return mp_fail(
-            error, MP_EINVAL,
-            "loads: %.200s has %d expert%s, and the %s gate sends a token to %d: another "
-            "gate is right, as --set gate=switch",
-            job->loads, shape.experts, shape.experts == 1 ? "" : "s", mp_job_gate_kind(sizes)->name,
-            mp_job_top_k(sizes));
     if (shape.top_k > 0) {
         const struct mp_gate_kind *gate = mp_gate_kinds[mp_gate_of_choices(shape.top_k)];
         MP_TRY(mp_job_set_gate(sizes, gate->name, job->loads, error));

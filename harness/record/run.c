@@ -220,8 +220,8 @@ static void say_totals(const struct record_process processes[], int count, FILE 
                 (long long)sum.combines);
     if (sum.unmatched_ends + sum.unfinished + sum.lost > 0)
         fprintf(stream,
-                "the program: %lld ends without a beginning, %lld ranges left open, %lld too many "
-                "at a time and not recorded\n",
+                "the program: ends without a beginning %lld, ranges left open %lld, too many at a "
+                "time and not recorded %lld\n",
                 (long long)sum.unmatched_ends, (long long)sum.unfinished, (long long)sum.lost);
     if (pair_ns > 0 && longest >= shortest_seconds)
         fprintf(stream,

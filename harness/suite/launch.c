@@ -550,21 +550,24 @@ static bool run_slice(struct side side[2], int on, double slice) {
     return goes_on;
 }
 
-/* side[on] has ended in its slice: that was one, too, and the other has its own before it is
- * alone. */
+/* One of the two has ended: in its slice, which was one, too, or as launchers do, which are not
+ * stopped, in that of the other.  That one has its slice before it is alone. */
 static void run_last_slice(struct side side[2], int on, double slice) {
-    struct side *other = &side[!on];
-    if (!side[on].has_ended || is_to_end(other))
-        return;
-    note_slice(&side[on], mp_seconds_now());
-    go_on(other);
-    double until = other->since + length_of(side, !on, slice);
-    while (!is_to_end(other) && mp_seconds_now() < until) {
-        wait_for(side, until);
-        attend(other);
+    if (side[on].has_ended) {
+        note_slice(&side[on], mp_seconds_now());
+        on = !on;
     }
-    note_slice(other, mp_seconds_now());
-    other->since = mp_seconds_now();
+    struct side *last = &side[on];
+    if (is_to_end(last) || !side[!on].has_ended)
+        return;
+    go_on(last);
+    double until = last->since + length_of(side, on, slice);
+    while (!is_to_end(last) && mp_seconds_now() < until) {
+        wait_for(side, until);
+        attend(last);
+    }
+    note_slice(last, mp_seconds_now());
+    last->since = mp_seconds_now();
 }
 
 /* Lets both run to their ends. */

@@ -189,8 +189,9 @@ static void fill_times(const struct search *search, struct mp_straggler_finding 
     finding->worst = -1;
     for (int i = 0; i < search->iterations; i++) {
         double waiting = in_iteration(search, finding, i);
-        int culprit = culprit_of(search, i, (int)finding->cause);
-        finding->seen += (waiting > finding->least) / (double)search->iterations;
+        bool matters = waiting > finding->least;
+        int culprit = matters ? culprit_of(search, i, (int)finding->cause) : -1;
+        finding->seen += matters / (double)search->iterations;
         weight = FORGETTING * weight + 1;
         finding->last +=
             ((culprit >= 0 && is_at_fault(search, finding, culprit)) - finding->last) / weight;

@@ -135,8 +135,8 @@ struct mp_straggler_finding {
     double saved;          /* s per iteration, replayed without it; ROUTING: with even tokens */
     double least;          /* s of waiting per rank that waits: an iteration with more matters */
     double seen;           /* share of the iterations in which it mattered */
-    double last;           /* share in which this rank caused most waiting of this cause, weighted
-                              exponentially: the latest count most */
+    double last;           /* share in which, besides, this rank caused most waiting of this cause,
+                              weighted exponentially: the latest count most */
     int phase, layer;      /* where most of it was charged; layer -1: outside layers */
     double here;           /* share of it that was charged there */
     double tokens;         /* of the rank's experts over the ranks' mean, in that layer or, outside

@@ -155,10 +155,7 @@ static int fail_value(const struct mp_option *option, const char *text, enum rea
         return mp_fail(error, MP_EINVAL, "%s%s: %.80s is outside %s", place, option->name, text,
                        range);
     }
-    bool has_words =
-        mp_option_kind(option) == MP_OPTION_CHOICE || mp_option_kind(option) == MP_OPTION_WORD;
-    return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s%s", place, option->name, text,
-                   right, has_words ? option_word_meant(option, text).text : "");
+    return mp_fail(error, MP_EINVAL, "%s%s: \"%.80s\" is not %s", place, option->name, text, right);
 }
 
 int mp_option_set(const struct mp_option *row, void *options, const char *text, const char *where,

@@ -35,19 +35,6 @@ int option_word_index(const struct mp_option *row, const char *word) {
     return -1;
 }
 
-struct mp_meant option_word_meant(const struct mp_option *row, const char *word) {
-    char known[MP_CHOICE_WORDS][MP_CHOICE_SIZE];
-    const char *list[MP_CHOICE_WORDS + 1];
-    int count = 0;
-
-    while (count < MP_CHOICE_WORDS && option_word(row, count, known[count])) {
-        list[count] = known[count];
-        count++;
-    }
-    list[count] = NULL;
-    return mp_meant(word, list);
-}
-
 const char *option_word_fault(const struct mp_option *row) {
     char word[MP_CHOICE_SIZE];
 

@@ -14,8 +14,6 @@ enum { MP_CHOICE_SIZE = 64, MP_CHOICE_WORDS = 32 }; /* bytes of a word; words of
 bool option_word(const struct mp_option *row, int index, char word[MP_CHOICE_SIZE]);
 /* The index of a word, or -1. */
 int option_word_index(const struct mp_option *row, const char *word);
-/* What was meant by it (mp_meant). */
-struct mp_meant option_word_meant(const struct mp_option *row, const char *word);
 /* What is wrong with its words, or NULL: missing, blank, one twice, too long or too many. */
 const char *option_word_fault(const struct mp_option *row);
 

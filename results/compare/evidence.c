@@ -173,8 +173,8 @@ static void explain_doubt(const struct mp_evidence *evidence, const struct mp_de
     double distance = fabs(decision->minimum_effect - fabs(evidence->effect));
     double wanted = ceil(count * (half / distance) * (half / distance));
     if (isinf(half)) {
-        snprintf(reason, size, "%d %s give no interval: take at least %d", count, unit,
-                 LEAST_PAIRS);
+        snprintf(reason, size, "an interval takes at least %d %s, not %d", LEAST_PAIRS, unit,
+                 count);
     } else if (smallest_p(samples, decision->metrics) > MP_SIGNIFICANCE) {
         snprintf(reason, size,
                  "with %d %s and %d timed metrics p cannot reach %.2f: take more %s, or fewer jobs",

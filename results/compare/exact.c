@@ -159,8 +159,20 @@ static bool is_accepted(const struct job *job, const char *name) {
     return MP_ANY(i, options->accepts, strcmp(options->accept[i], name) == 0);
 }
 
+/* A recording with more or fewer iterations than base's first; NULL: none. */
+static const struct side_run *of_other_length(const struct job *job) {
+    const struct series *const sides[] = {&job->base, &job->head};
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < sides[s]->count; i++)
+            if (sides[s]->of[i].run->foreign &&
+                sides[s]->of[i].run->recorded != job->base.of[0].run->recorded)
+                return sides[s]->of[i].run;
+    return NULL;
+}
+
 /* A measure whose runs are not all equal. */
 static void judge_difference(const struct job *job, struct mp_gate_metric *metric) {
+    const struct side_run *first = job->base.of[0].run, *other = of_other_length(job);
     bool base_agrees = is_constant(&job->base, metric->name);
     bool head_agrees = is_constant(&job->head, metric->name);
     bool is_told_apart = base_agrees && head_agrees && job->base.count >= RUNS_THAT_AGREE &&
@@ -169,6 +181,12 @@ static void judge_difference(const struct job *job, struct mp_gate_metric *metri
     if (!counts_find(&job->base.of[0].counts, metric->name)) {
         metric->outcome = MP_OUTCOME_PASS;
         gate_reason(metric, "new: base does not record it");
+    } else if (other) {
+        gate_reason(metric,
+                    "counts are of whole runs: of base's run %lld with %d iterations and "
+                    "of run %lld with %d",
+                    (long long)first->run_id, first->recorded, (long long)other->run_id,
+                    other->recorded);
     } else if (job->inputs_differ && !is_told_apart) {
         gate_reason(metric,
                     "planners rest on speeds that each run measured, and those differ: fix them "

@@ -145,9 +145,9 @@ static int write_body(const void *context, struct page *page, struct mp_error *e
     const struct mp_history *history = context;
     char about[256];
     snprintf(about, sizeof about,
-             "%zu runs. Times change where the values in front and behind are too far apart for "
+             "%zu run%s. Times change where the values in front and behind are too far apart for "
              "chance; exact measures where two revisions differ.",
-             json_array_size(history->rows));
+             json_array_size(history->rows), json_array_size(history->rows) == 1 ? "" : "s");
     snprintf(page->title, sizeof page->title, "moeperf: history");
     page_begin(page->out, "History", about);
     MP_TRY(write_changes(history, page->out, error));

@@ -12,9 +12,11 @@ struct side_run {
     int round, ranks;
     char *job, *system, *status, *reason, *suite_run; /* owned */
     bool complete, predicted, shares_cores;
+    bool foreign;    /* by moeperf record or import: nothing that moeperf could run again */
     json_t *key;     /* what must be equal, and .. */
     json_t *machine; /* .. the hardware fingerprint: texts by name; owned */
     json_t *about;   /* pairs, pairs.side, pairs.same, environment.revision; owned */
+    double taken;    /* as processor_taken of v_run; NAN: not known */
     double ms;       /* per iteration, median over the steady ones; NAN: none */
     bool steady;     /* a window of its iterations was */
     int recorded;    /* complete iterations, of which .. */
@@ -50,9 +52,10 @@ struct comparison {
     struct side base, head;
     const struct mp_gate_options *options;
     struct mp_gate *gate;
-    bool paired;        /* measured in turns */
-    bool same_machine;  /* equal fingerprints in every job that both have */
-    int judged, strays; /* runs with a time, and those of them with outliers */
+    bool paired;                    /* measured in turns */
+    bool same_machine;              /* equal fingerprints in every job that both have */
+    int judged, strays;             /* runs with a time, and those of them with outliers */
+    const struct side_run *busiest; /* of runs with a time, that which lost most to others; NULL */
 };
 MP_END(comparison, struct comparison, (side_free(&it->base), side_free(&it->head)))
 

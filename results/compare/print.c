@@ -177,10 +177,11 @@ static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *er
     print_reasons(gate, out);
     for (int i = 0; i < gate->notes; i++)
         table_paragraph(out, "%s", gate->note[i]);
-    fprintf(out, "\n%s: %d failed, %d inconclusive, %d improved, %d accepted, %d passed\n",
-            mp_outcome_name(mp_gate_outcome(gate)), gate->outcomes[MP_OUTCOME_FAIL],
-            gate->outcomes[MP_OUTCOME_INCONCLUSIVE], gate->outcomes[MP_OUTCOME_IMPROVED],
-            gate->outcomes[MP_OUTCOME_ACCEPTED], gate->outcomes[MP_OUTCOME_PASS]);
+    fputc('\n', out);
+    table_paragraph(out, "%s: %d failed, %d inconclusive, %d improved, %d accepted, %d passed",
+                    mp_outcome_name(mp_gate_outcome(gate)), gate->outcomes[MP_OUTCOME_FAIL],
+                    gate->outcomes[MP_OUTCOME_INCONCLUSIVE], gate->outcomes[MP_OUTCOME_IMPROVED],
+                    gate->outcomes[MP_OUTCOME_ACCEPTED], gate->outcomes[MP_OUTCOME_PASS]);
     return check_printed(out, error);
 }
 

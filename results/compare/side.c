@@ -57,7 +57,10 @@ static const struct query_field fields[] = {
     {"ranks", QUERY_COUNT, RUN(ranks)},
     {"status = 'complete'", QUERY_FLAG, RUN(complete)},
     {"executor = 'predicted'", QUERY_FLAG, RUN(predicted)},
+    {"suite IN ('record', 'import')", QUERY_FLAG, RUN(foreign)},
     {"ranks_share_cores", QUERY_FLAG, RUN(shares_cores)},
+    {"(SELECT processor_taken FROM v_run WHERE v_run.run_id = run.run_id)", QUERY_NUMBER,
+     RUN(taken)},
 };
 enum { FIELDS = MP_LENGTH(fields), JOB_TEXT = FIELDS, MODEL, KEY };
 

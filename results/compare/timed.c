@@ -6,19 +6,25 @@
 #include "reference/base/arena.h"
 #include "results/compare/internal.h"
 #include "results/compare/statistics.h"
+#include "results/report/groups.h"
 
-/* Of a job's runs at most this share may be unsteady; noise alone makes some look so. */
+/* Of a job's runs at most this share may be unsteady, or on a busy machine; noise alone makes some
+ * look so. */
 enum { UNSTEADY_OF = 4 };
 
 /* Why the times of a job say nothing; counts over both sides. */
 struct doubts {
-    int runs, unsteady, shared, outliers, lost;
+    int runs, unsteady, busy, shared, outliers, lost;
     const struct side_run *shortest; /* has the fewest iterations that count */
+    const struct side_run *busiest;  /* lost most to other programs, and more than is usual */
 };
 
 static void look_at(const struct side_run *run, struct doubts *doubts) {
     doubts->runs++;
     doubts->unsteady += !run->steady;
+    doubts->busy += run->taken > REPORT_TAKEN_MOST;
+    if (run->taken > (doubts->busiest ? doubts->busiest->taken : REPORT_TAKEN))
+        doubts->busiest = run;
     if (!doubts->shortest || run->iterations < doubts->shortest->iterations)
         doubts->shortest = run;
     doubts->shared += run->shares_cores;
@@ -80,6 +86,11 @@ static int iterations_wanted(const struct side_run *run) {
     return 10 * (int)ceil(1.25 * MP_STEADY_WINDOW / share / 10);
 }
 
+/* Other programs' noise is averaged out. */
+static bool is_narrow(const struct mp_evidence *evidence, double minimum_effect) {
+    return evidence->low > -minimum_effect && evidence->high < minimum_effect;
+}
+
 /* A reason to conclude nothing from times, written into the metric, which keeps its evidence; or a
  * doubt, with which only what is beyond all noise counts. */
 static void doubt(const struct comparison *comparison, const struct doubts *doubts,
@@ -95,10 +106,18 @@ static void doubt(const struct comparison *comparison, const struct doubts *doub
         metric->in_doubt = true;
         gate_reason(metric,
                     "too short to be judged steady: of %d iterations of run %lld %d count, without "
-                    "the first tenth%s, and %d are needed (--set iterations=%d)",
+                    "the first tenth%s, and %d are needed (%s%d)",
                     shortest->recorded, (long long)shortest->run_id, shortest->iterations,
                     *side_about(shortest, MP_FACT_PAIRS_SLICE) ? " and interrupted ones" : "",
-                    MP_STEADY_WINDOW, iterations_wanted(shortest));
+                    MP_STEADY_WINDOW, shortest->foreign ? "record " : "--set iterations=",
+                    iterations_wanted(shortest));
+    } else if (UNSTEADY_OF * doubts->busy > doubts->runs &&
+               !is_narrow(&metric->evidence, comparison->gate->minimum_effect)) {
+        metric->in_doubt = true;
+        gate_reason(metric,
+                    "the machine was busy: in %d of %d runs other programs had the processors for "
+                    "more than %.0f %% of the time",
+                    doubts->busy, doubts->runs, 100 * REPORT_TAKEN_MOST);
     } else if (shortest && UNSTEADY_OF * doubts->unsteady > doubts->runs) {
         metric->in_doubt = true;
         gate_reason(metric,
@@ -137,10 +156,14 @@ int gate_weigh_time(struct comparison *comparison, const char *job, struct mp_er
         samples->heads = collect_group(&comparison->head, job, head, &doubts);
     }
     if (doubts.lost > 0)
-        gate_note(comparison->gate, "%s: %d %s without a usable time %s left out.", job,
-                  doubts.lost, samples->paired ? "pair(s)" : "run(s)", "were");
+        gate_note(comparison->gate, "%s: %d %s%s without a usable time %s left out.", job,
+                  doubts.lost, samples->paired ? "pair" : "run", doubts.lost == 1 ? "" : "s",
+                  doubts.lost == 1 ? "was" : "were");
     comparison->judged += doubts.runs;
     comparison->strays += doubts.outliers;
+    if (doubts.busiest &&
+        (!comparison->busiest || doubts.busiest->taken > comparison->busiest->taken))
+        comparison->busiest = doubts.busiest;
     if (samples->bases == 0 || samples->heads == 0) {
         gate_reason(metric, "no time to compare: no %s with a time on both sides",
                     samples->paired ? "pair of complete runs" : "complete run");
@@ -211,7 +234,13 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
     if (comparison->strays > 0)
         gate_note(gate, "%d of %d runs have iterations far from their median; nothing is removed.",
                   comparison->strays, comparison->judged);
-    const char *slice = side_about(&comparison->base.run[0], MP_FACT_PAIRS_SLICE);
+    if (comparison->busiest)
+        gate_note(gate,
+                  "For up to %.0f %% of the time (run %lld) other programs had the processors of "
+                  "these runs: measure again when nothing else runs.",
+                  100 * comparison->busiest->taken, (long long)comparison->busiest->run_id);
+    const struct side_run *first = &comparison->base.run[0];
+    const char *slice = side_about(first, MP_FACT_PAIRS_SLICE);
     if (timed > 0 && comparison->paired && *slice)
         gate_note(
             gate,
@@ -219,9 +248,13 @@ int gate_decide_times(struct comparison *comparison, struct mp_error *error) {
             "don't count.",
             slice);
     if (timed > 0 && !comparison->paired)
-        gate_note(gate, "The sides were not measured in turns: a drift of the machine looks like a "
+        gate_note(gate,
+                  first->foreign
+                      ? "Recordings are compared as groups: take base and head in turns, several "
+                        "times each, or a drift of the machine looks like a change."
+                      : "The sides were not measured in turns: a drift of the machine looks like a "
                         "change.  moeperf run --pairs measures in turns.");
-    for (int i = 0; i < gate->metrics && timed > 0; i++)
+    for (int i = 0; i < gate->metrics && timed > 0 && !first->foreign; i++)
         if (!gate->metric[i].exact && isnan(gate->metric[i].floor) && !gate->same_program) {
             gate_note(gate,
                       "No noise floor of this machine is known for %s: moeperf run --pairs 12 "

@@ -62,7 +62,8 @@ static const char scatter_sql[] =
     "WITH waits AS (SELECT iteration, layer, sum(wait_ms) AS wait FROM v_straggler WHERE run_id = "
     "?1 AND layer >= 0 GROUP BY 1, 2), points AS (SELECT v_straggler.iteration, v_straggler.layer, "
     "slowest_rank AS rank, slowest_tokens / mean_tokens AS tokens, wait, row_number() OVER (ORDER "
-    "BY wait DESC) AS place, count(*) OVER () AS n FROM v_straggler JOIN waits USING (iteration, "
+    "BY wait DESC, iteration, layer) AS place, count(*) OVER () AS n FROM v_straggler JOIN waits "
+    "USING (iteration, "
     "layer) WHERE run_id = ?1 AND phase = 'expert' AND mean_tokens > 0) SELECT layer, iteration, "
     "rank, round(tokens, 3) AS tokens, wait FROM points WHERE place <= 500 OR place % ((n + 1999) "
     "/ 2000) = 0";
@@ -73,7 +74,8 @@ static const char lost_sql[] = PAGE_COUNTED
     ", places AS (SELECT layer, phase, sum(lost_ms) AS lost, avg(slowest_tokens) / "
     "avg(mean_tokens) AS tokens FROM counted JOIN v_straggler USING (run_id, iteration) "
     "WHERE phase NOT IN ('validate', 'checkpoint') GROUP BY 1, 2 HAVING sum(lost_ms) > 0 ORDER BY "
-    "3 DESC LIMIT 8), waits AS (SELECT layer, sum(v_straggler.wait_ms) AS wait FROM counted JOIN "
+    "3 DESC, 1, 2 LIMIT 8), waits AS (SELECT layer, sum(v_straggler.wait_ms) AS wait FROM counted "
+    "JOIN "
     "v_straggler USING (run_id, iteration) WHERE phase NOT IN ('validate', 'checkpoint') GROUP BY "
     "1), often AS (SELECT layer, phase, v_straggler.slowest_rank AS rank, count(*) AS times, "
     "row_number() OVER (PARTITION BY layer, phase ORDER BY count(*) DESC, "
@@ -81,7 +83,7 @@ static const char lost_sql[] = PAGE_COUNTED
     "JOIN places USING (layer, phase) GROUP BY 1, 2, 3) SELECT CASE WHEN layer < 0 THEN phase ELSE "
     "'layer ' || layer || ' ' || phase END, lost / n, wait / n, rank, 1.0 * times / n, tokens FROM "
     "places JOIN often USING (layer, phase) JOIN waits USING (layer), (SELECT count(*) AS n FROM "
-    "counted) WHERE place = 1 ORDER BY lost DESC";
+    "counted) WHERE place = 1 ORDER BY lost DESC, layer, phase";
 static const struct table_column lost_columns[] = {
     {"where", .kind = TABLE_LEFT},
     {"lost ms/iteration", TABLE_NUMBER, .decimals = 3},

@@ -20,7 +20,7 @@ static const char phases_sql[] =
     "SELECT 3 * (share IS NULL) AS place, phase, ms, share, waits, hidden FROM own UNION ALL "
     "SELECT 1, '(no phase)', max(0, whole - ms), max(0, 1 - ms / whole), NULL, NULL FROM inside "
     "UNION ALL SELECT 2, '" PHASES_SUM "', whole, 1, waits, hidden FROM inside) "
-    "ORDER BY place, ms DESC";
+    "ORDER BY place, ms DESC, phase";
 
 enum { PHASE, EXPOSED, SHARE, WAITING, OVERLAPPED, COLUMNS };
 static const struct table_column columns[COLUMNS] = {
@@ -128,10 +128,11 @@ static int print_json(struct mp_store *store, const struct report_runs *runs, FI
     for (int g = 0; g < runs->groups; g++) {
         const struct report_run *example = report_group_example(runs, g);
         json_t *phases = NULL;
-        MP_TRY(query_json(store,
-                          "SELECT *, (SELECT count(*) FROM v_iteration WHERE run_id = ?1) AS "
-                          "iterations FROM v_phase WHERE run_id = ?1 ORDER BY exposed_ms DESC",
-                          example->run_id, &phases, error));
+        MP_TRY(
+            query_json(store,
+                       "SELECT *, (SELECT count(*) FROM v_iteration WHERE run_id = ?1) AS "
+                       "iterations FROM v_phase WHERE run_id = ?1 ORDER BY exposed_ms DESC, phase",
+                       example->run_id, &phases, error));
         json_array_append_new(
             rows,
             json_pack("{sI so so so sb so so}", "run_id", (json_int_t)example->run_id, "job",

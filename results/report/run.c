@@ -79,7 +79,7 @@ static const struct {
     const char *name, *sql;
 } sections[] = {
     {"iterations", "SELECT * FROM v_iteration WHERE run_id = ?1 ORDER BY iteration"},
-    {"phases", "SELECT * FROM v_phase WHERE run_id = ?1 ORDER BY exposed_ms DESC"},
+    {"phases", "SELECT * FROM v_phase WHERE run_id = ?1 ORDER BY exposed_ms DESC, phase"},
     {"imbalance", "SELECT * FROM v_imbalance WHERE run_id = ?1 ORDER BY iteration, layer"},
     {"ranks", "SELECT * FROM v_rank WHERE run_id = ?1 ORDER BY rank"},
     {"numbers", "SELECT name, rank, value FROM v_number WHERE run_id = ?1 AND iteration = -1"},

@@ -98,8 +98,9 @@ static int print_ranks(const struct mp_straggler *found, FILE *out, struct mp_er
     MP_SORT(rows, found->ranks, compare_ranks);
     int shown = found->ranks < ROWS_SHOWN ? found->ranks : ROWS_SHOWN;
     MP_TRY(table_fill(&table, rows, shown, sizeof *rows, error));
-    fputs("\nRanks, per iteration", out);
-    fputs(found->ranks > ROWS_SHOWN ? ", those most waited for\n" : "\n", out);
+    fputc('\n', out);
+    table_paragraph(out, "Ranks, per iteration%s",
+                    found->ranks > ROWS_SHOWN ? ", those most waited for" : "");
     table_print(&table, out);
     return MP_OK;
 }
@@ -150,7 +151,9 @@ static int print_places(const struct mp_straggler *found, FILE *out, struct mp_e
     MP_SORT(order, found->places, compare_places);
     for (int p = 0; p < found->places && p < ROWS_SHOWN; p++)
         MP_TRY(add_place(&table, order[p], error));
-    fputs("\nWhere ranks wait, and where that comes from, per iteration over all ranks\n", out);
+    fputc('\n', out);
+    table_paragraph(out,
+                    "Where ranks wait, and where that comes from, per iteration over all ranks");
     table_print(&table, out);
     return MP_OK;
 }
@@ -191,7 +194,8 @@ static int print_balance(const struct mp_straggler *found, FILE *out, struct mp_
         const struct balance_row row = {measures[m].name, balance->of[m]};
         MP_TRY(table_fill(&table, &row, 1, sizeof row, error));
     }
-    fputs("\nBalance over layers and iterations, whole batch, before drops\n", out);
+    fputc('\n', out);
+    table_paragraph(out, "Balance over layers and iterations, whole batch, before drops");
     table_print(&table, out);
     table_paragraph(out,
                     "Chance alone would vary by %.3f. Expert %d of layer %d gets most: %.1f %% "
@@ -214,8 +218,8 @@ int stragglers_detail_print(const struct straggler *straggler, FILE *out, struct
         table_paragraph(out, "Ranks shared cores: who is slow may only have had no turn.");
     print_slowdowns(found, out);
     MP_TRY(print_ranks(found, out, error));
-    table_paragraph(out, "The rank most waited for changed %lld times.",
-                    (long long)found->culprit_changes);
+    table_paragraph(out, "The rank most waited for changed %lld time%s.",
+                    (long long)found->culprit_changes, found->culprit_changes == 1 ? "" : "s");
     MP_TRY(print_places(found, out, error));
     return print_balance(found, out, error);
 }

@@ -12,7 +12,7 @@
 #include "reference/base/characters.h"
 #include "results/report/query.h"
 
-enum { GAP = 2, LEAST_WIDTH = 6, LEAST_COLUMNS = 40, PARAGRAPH = 2048 };
+enum { GAP = 2, LEAST_WIDTH = 6, BROKEN_NAME = 12, LEAST_COLUMNS = 40, PARAGRAPH = 2048 };
 
 struct table table_of(const struct table_column column[], int columns) {
     struct table table = {.columns = columns, .column = column};
@@ -312,11 +312,31 @@ bool table_shows(const struct table *table, int column) {
            !(column > 0 && table->drops_empty && is_empty) && !(own->only_used && is_zero);
 }
 
+/* Where columns go on below: words give way until each column has room beside the first, which
+ * leaves them half of it. */
+static void make_room(const struct table *table, int room, int widths[], const int least[]) {
+    int widest = 0;
+    bool has_words = false;
+    for (int c = 1; c < table->columns; c++)
+        if (table_has_words(&table->column[c]))
+            has_words = has_words || widths[c] >= 0;
+        else
+            widest = widths[c] > widest ? widths[c] : widest;
+    for (int c = 0; c < table->columns; c++) {
+        int most = room - GAP - (c == 0 ? widest : widths[0]);
+        if (c == 0 && has_words && most > room / 2)
+            most = least[0] > room / 2 ? least[0] : room / 2;
+        if (most < least[c])
+            most = most > LEAST_WIDTH ? most : least[c] < LEAST_WIDTH ? least[c] : LEAST_WIDTH;
+        if (table_has_words(&table->column[c]) && widths[c] > most)
+            widths[c] = most;
+    }
+}
+
 /* Width of every column, -1 for one that is left out. */
 static void find_widths(const struct table *table, int room, int widths[]) {
-    int least[TABLE_COLUMNS], last_resort[TABLE_COLUMNS];
+    int least[TABLE_COLUMNS] = {0}, last_resort[TABLE_COLUMNS];
     for (int c = 0; c < table->columns; c++) {
-        last_resort[c] = LEAST_WIDTH;
         widths[c] = least[c] = -1;
         if (table_shows(table, c))
             measure_column(table, c, &widths[c], &least[c]);
@@ -331,11 +351,13 @@ static void find_widths(const struct table *table, int room, int widths[]) {
             break;
         widths[first] = least[first] = -1;
     }
-    int widest = -1; /* of those that may stand alone beside the first */
-    for (int c = 1; c < table->columns; c++)
-        widest = widths[c] > widest ? widths[c] : widest;
-    if (table->goes_on)
-        room += total_width(table, widths) - (widths[0] + GAP + widest);
+    memcpy(last_resort, least, sizeof least);
+    if (least[0] > BROKEN_NAME) /* names are as long as somebody likes */
+        last_resort[0] = BROKEN_NAME;
+    if (total_width(table, last_resort) > room) {
+        make_room(table, room, widths, last_resort);
+        return;
+    }
     shrink(table, room, widths, least);
     shrink(table, room, widths, last_resort);
 }
@@ -346,12 +368,13 @@ static void take_block(const struct table *table, int room, const int widths[], 
                        int block[]) {
     for (int c = 0; c < table->columns; c++)
         block[c] = c == 0 ? widths[0] : -1;
-    for (int first = *next; *next < table->columns; ++*next) {
+    for (bool is_alone = true; *next < table->columns; ++*next) {
         block[*next] = widths[*next];
-        if (table->goes_on && *next > first && total_width(table, block) > room) {
+        if (!is_alone && total_width(table, block) > room) {
             block[*next] = -1;
             return;
         }
+        is_alone = is_alone && widths[*next] < 0;
     }
 }
 
@@ -430,7 +453,8 @@ static void print_row(const struct table *table, int row, const int widths[], FI
     print_cells(rest, both, split, 2, out);
 }
 
-static void print_block(const struct table *table, const int widths[], FILE *out) {
+/* What a row says instead of its cells is said once. */
+static void print_block(const struct table *table, const int widths[], bool is_first, FILE *out) {
     char text[TABLE_CELL];
     bool two_lines = false;
     for (int c = 0; c < table->columns; c++)
@@ -449,7 +473,8 @@ static void print_block(const struct table *table, const int widths[], FILE *out
         fputc('\n', out);
     }
     for (int r = 0; r < table->rows; r++)
-        print_row(table, r, widths, out);
+        if (is_first || !table->remark[r])
+            print_row(table, r, widths, out);
 }
 
 void table_print(const struct table *table, FILE *out) {
@@ -457,10 +482,11 @@ void table_print(const struct table *table, FILE *out) {
     int room = table_width(out), next = 1;
     find_widths(table, room, widths);
     do {
-        if (next > 1)
+        bool is_first = next == 1;
+        if (!is_first)
             fputc('\n', out);
         take_block(table, room, widths, &next, block);
-        print_block(table, block, out);
+        print_block(table, block, is_first, out);
     } while (next < table->columns);
 }
 

@@ -64,7 +64,6 @@ struct table {
     char **remark; /* [rows], what stands instead of a row's cells behind the first; NULL */
     int optional[TABLE_COLUMNS]; /* as the columns have it */
     bool lines_first;            /* columns are left out rather than cells broken into lines */
-    bool goes_on;                /* columns that have no room go on below, beside the first again */
     bool drops_empty; /* columns behind the first are left out where no row has anything to say */
 };
 
@@ -107,7 +106,8 @@ bool table_has_words(const struct table_column *column);
 
 /* Where the table would be wider than that, optional columns are left out until its longest
  * words fit (or whole cells: lines_first); then left-aligned columns give way, the widest first,
- * and their cells go on in further lines; or all columns that have no room do below (goes_on). */
+ * and their cells go on in further lines, those of the first column also inside of words.  Where
+ * not even that is enough, columns that have no room go on below, beside the first again. */
 void table_print(const struct table *table, FILE *out);
 
 /* ---- table_write.c ---- */

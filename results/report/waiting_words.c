@@ -316,7 +316,7 @@ const char *waiting_clocks(const struct mp_straggler *found, char *text, size_t 
                  1e6 * found->clock_error);
     else
         snprintf(text, size,
-                 "Clocks are good to %.1f us (%d meetings were left too early, the worst by %.1f "
+                 "Clocks are good to %.1f us (meetings left too early: %d, the worst by %.1f "
                  "us); nothing below %.3f ms per iteration is concluded from them.",
                  1e6 * found->clock_error, found->violations, 1e6 * found->worst_violation,
                  1e3 * found->finest);

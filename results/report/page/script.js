@@ -182,10 +182,13 @@
     }
   }
 
-  /* ---- for papers: every choice of every figure that is not aside, in the order of the page ---- */
+  /* ---- for papers: every choice of every figure that is not aside, in the order of the page; others have the last
+   * numbers ---- */
 
   const slug = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, 48);
-  const sheets = [...document.querySelectorAll(".chart")].flatMap((element, number) => {
+  const aside = (element) => Number(Boolean(report.figures[element.dataset.figure].aside));
+  const numbered = [...document.querySelectorAll(".chart")].sort((one, other) => aside(one) - aside(other));
+  const sheets = numbered.flatMap((element, number) => {
     const figure = report.figures[element.dataset.figure];
     const around = element.closest("figure"), title = around.previousElementSibling.textContent;
     const where = [];

@@ -206,10 +206,12 @@ TEST(a_trace_gives_its_shape) {
                 "--set layers=2 --set experts=16 --set sequence=64",
                 0, "loads: own.mptrace, fitted; 4 iterations");
     write_file("one.csv", "iteration,layer,rank,e0\n0,0,0,3\n");
-    assert_says("moeperf predict --cluster fastermoe-johnny --trace one.csv", 2,
-                "loads: one.csv has 1 expert, and", "--set gate=switch");
-    assert_says("moeperf place --cluster fastermoe-johnny --trace one.csv --fit", 2,
-                "loads: one.csv: a token can't go to 2 of 1 experts");
+    for (int fitted = 0; fitted < 2; fitted++)
+        assert_says(formatted("moeperf predict --cluster fastermoe-johnny --trace one.csv%s",
+                              fitted ? " --fit" : ""),
+                    2, "loads: one.csv has 1 expert, and", "--set gate=switch");
+    assert_says("moeperf predict --cluster fastermoe-johnny --trace one.csv --fit --set experts=16",
+                2, "source 3 has no routes that could be scaled");
 }
 
 /* ---- the database ---- */

@@ -4,14 +4,15 @@
 #include "results/report/vega.h"
 #include "tests/harness/cli/shell.h"
 
-/* A checkout's own scripts, and programs that others have. */
+/* A checkout's own scripts, and programs that others have; beside it what an earlier run left. */
 static void make_checkout(void) {
-    assert_runs("mkdir -p checkout/ci played && cd checkout && rm -rf build ../base");
+    assert_runs("mkdir -p checkout/ci played base/old && cd checkout && rm -rf build");
     write_script("checkout/ci/setup", "exit 0\n");
     write_script("checkout/ci/text", "exit 0\n");
     write_script("played/apt-get", "exit 0\n");
-    write_script("played/git", "[ $1 = config ] && exit 0\n[ \"$*\" = 'worktree add --detach "
-                               "../base the-base' ] && mkdir ../base\n");
+    write_script("played/git",
+                 "[ $1 = config ] && exit 0\n[ \"$*\" = 'worktree add --force --detach "
+                 "../base the-base' ] && mkdir ../base\n");
     write_script("played/cmake",
                  "mkdir -p build/release\nln -sfn " MOEPERF_FOLDER " build/release/bin\n");
     write_file("checkout/tiny.yaml",
@@ -80,6 +81,14 @@ TEST(commands_for_github_work) {
 
 TEST(commands_for_gitlab_work) {
     check("gitlab.yaml", NULL, "moeperf-gate", "moeperf-history");
+}
+
+/* Asked for help, none installs, builds or checks anything. */
+TEST(scripts_say_what_they_do) {
+    assert_runs("for script in " MOEPERF_SOURCE "/ci/*; do [ -f $script ] && [ -x $script ] || "
+                "continue; timeout 30 $script --help >said && [ $(wc -l <said) -gt 1 ] && ! grep "
+                "'^==' said || exit 1; done");
+    assert_says(MOEPERF_SOURCE "/ci/lint everything", 2, "lint: 'everything' is too much");
 }
 
 TEST_GROUP(enter_shell, leave_folder);

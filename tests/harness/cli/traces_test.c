@@ -15,6 +15,10 @@ TEST(kinds_have_their_own_help_and_seeds) {
     assert_says("moeperf generate power --help", 0, "After aiconfigurator");
     assert_says("moeperf generate w4 -o w4.mptrace --layers 2 --ranks 4 --micro-batches 3", 0,
                 "w4.mptrace: 600 blocks of 4 ranks and 64 experts\n");
+    assert_says(
+        "moeperf generate balanced -o one.mptrace --layers 1 --ranks 1 --experts 1 --top-k 1 "
+        "--iterations 1 && moeperf export --as csv --trace one.mptrace one.csv",
+        0, "one.mptrace: 1 block of 1 rank and 1 expert\none.csv: 1 block\n");
     assert_runs("for seed in 5 6; do moeperf generate zipf -o $seed.mptrace --iterations 3 "
                 "--seed=$seed; done; ! cmp 5.mptrace 6.mptrace");
 }
@@ -335,14 +339,14 @@ TEST(what_cant_be_is_said_and_nothing_is_written) {
     assert_int_equal(count_entries(".", "x.mptrace"), 0);
     assert_says("moeperf import router.jsonl --experts 8 -o router.mptrace", 0,
                 "shape        ranks 1, experts 8, layers 1, micro-batches 1, experts per token 2\n"
-                "iterations   1, numbered 0 .. 0\nroutes       4 in 1 blocks\n");
+                "iterations   1, numbered 0 .. 0\nroutes       4 in 1 block\n");
     assert_says("moeperf import ragged.csv --as csv-wide --ragged -o ragged.mptrace", 0,
-                "routes       9 in 1 blocks; ragged\n");
+                "routes       9 in 1 block; ragged\n");
     /* The file says so itself to whoever reads it next. */
     assert_says("moeperf import ragged.mptrace -o again.mptrace", 0,
-                "routes       9 in 1 blocks; ragged\n");
+                "routes       9 in 1 block; ragged\n");
     assert_says("moeperf reshape ragged.mptrace --ranks 1 -o sum.mptrace", 0,
-                "routes       9 in 1 blocks; ragged\n");
+                "routes       9 in 1 block; ragged\n");
     assert_says("moeperf export --as csv --trace ragged.mptrace same.csv && tail -n 1 same.csv", 0,
                 "5,0,0,1,3,0");
     assert_says("moeperf generate w4 -o w4.mptrace --iterations 3 --ranks 4 --experts 8 --layers 2 "

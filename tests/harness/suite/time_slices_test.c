@@ -168,6 +168,27 @@ TEST(all_ranks_of_a_launcher_are_stopped) {
     assert_int_equal(count_letters('A'), 2 * iterations);
 }
 
+/* Launchers are not stopped, and take their time: that of A ends in B's slice, which is one all the
+ * same. */
+TEST(a_launcher_ends_when_it_likes) {
+    static const char telling[] = "i=0\nwhile [ $i -lt $ITERATIONS ]; do\n" WORK
+                                  "  i=$((i + 1)); [ $i -lt 9 ] || : >told; printf $1 >>trace\n"
+                                  "  echo progress $i $ITERATIONS 1 2\ndone\n";
+    struct pair pair = {{counting, telling},
+                        "./launcher {program} {arguments}",
+                        1,
+                        0.5,
+                        {.timeout = PATIENCE},
+                        {{0}}};
+    unlink("told");
+    write_script("launcher", "\"$@\" & wait $!\n"
+                             "until [ $1 != ./trainer-A ] || [ -e told ]; do sleep 0.01; done\n");
+    run_in_slices(&pair, ITERATIONS);
+    assert_complete(&pair, iterations);
+    check_slices();
+    assert_true(share_in_slices(&pair, 1) > .6);
+}
+
 /* Ranks elsewhere: there are fewer below the launcher than the job has. */
 TEST(ranks_out_of_reach_run_one_after_the_other) {
     struct pair pair = {{counting, counting}, two_ranks, 3, 0.02, {.timeout = PATIENCE}, {{0}}};

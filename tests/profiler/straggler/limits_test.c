@@ -7,6 +7,7 @@ enum { RANKS = 4, MOST = 60 };
 
 struct drawn {
     double work[MOST][RANKS], start[MOST][RANKS], off_core[MOST][RANKS]; /* s */
+    int phase;                                                           /* of the work */
     struct mp_recorded_rank rank[MOST * RANKS];
     struct mp_recorded_span span[2 * MOST * RANKS];
 };
@@ -15,7 +16,7 @@ static struct drawn drawn;
 
 /* All ranks work for so long and begin at once. */
 static void draw(double work) {
-    drawn = (struct drawn){0};
+    drawn = (struct drawn){.phase = MP_PHASE_EXPERT};
     for (int i = 0; i < MOST; i++)
         for (int r = 0; r < RANKS; r++)
             drawn.work[i][r] = work;
@@ -32,7 +33,7 @@ static struct mp_straggler analysed_drawn(int iterations) {
             drawn.rank[at] = (struct mp_recorded_rank){start, end, (size_t)(2 * at), 2,
                                                        drawn.work[i][r] + 2 - drawn.off_core[i][r]};
             drawn.span[2 * at] =
-                (struct mp_recorded_span){start, came, 0, 100, 0, MP_PHASE_EXPERT, MP_FORWARD};
+                (struct mp_recorded_span){start, came, 0, 100, 0, drawn.phase, MP_FORWARD};
             drawn.span[2 * at + 1] = (struct mp_recorded_span){
                 came, end, end - came, 100, 0, MP_PHASE_COMBINE, MP_FORWARD};
         }
@@ -83,6 +84,20 @@ TEST_ROWS(events_stand_out, events, event) {
     assert_false(found.finding[0].chronic);
     assert_close(found.finding[0].seen, (double)event->times / MOST, 1e-12);
     assert_close(found.finding[0].worst, event->delay, 1e-9);
+}
+
+/* Rank 1 loads data for 1.5 % longer always, which is too little, and once for half an iteration:
+ * that is told of, and it is not chronic. */
+TEST(what_happened_once_is_not_chronic) {
+    draw(18);
+    drawn.phase = MP_PHASE_DATA;
+    for (int i = 0; i < MOST; i++)
+        drawn.work[i][1] += i == 40 ? 11 : 0.3;
+    AUTO(straggler) struct mp_straggler found = analysed_drawn(MOST);
+    assert_int_equal(found.findings, 1);
+    assert_finding(&found, 0, 1, MP_CAUSE_DATA, 11.0 / MOST);
+    assert_close(found.finding[0].seen, 1.0 / MOST, 1e-12);
+    assert_false(found.finding[0].chronic);
 }
 
 /* Rank 3 begins 4 s late and works for 10: an iteration takes 16 s.  Where it had no core for most

@@ -102,9 +102,6 @@ static const struct refused_case REFUSED[] = {
     {"copies", "65", NULL, "copies: 65 is outside 0 .. 64 experts, all or auto"},
     {"fixed", "auto", NULL, "fixed: \"auto\" is not a number 2 .. 64 or all"},
     {"fixed", "1", NULL, "fixed: 1 is outside 2 .. 64 or all"},
-    {"exchange", "hierarchial", NULL,
-     "exchange: \"hierarchial\" is not one of flat, pipelined, hierarchical; did you mean "
-     "\"hierarchical\"?"},
     {"exchange", "zzz", NULL, "exchange: \"zzz\" is not one of flat, pipelined, hierarchical"},
     {"grup-size", "4", "suite.yaml:15",
      "suite.yaml:15: unknown option \"grup-size\" for system fastermoe; did you mean "

@@ -221,9 +221,9 @@ static const struct message_case apply_cases[] = {
     {"rank: 2\n", "job.yaml:1: unknown option \"rank\" for a job; did you mean \"ranks\"?"},
     {"system: plain\noptins: {window: 1}\n",
      "job.yaml:2: unknown option \"optins\" for a job; did you mean \"options\"?"},
-    {"gate: gsard\n",
-     "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax, "
-     "hash, ktop1, sam, sigmoid, tamoe, dts, base, expertchoice; did you mean \"gshard\"?"},
+    {"gate: gsard\n", "job.yaml:1: gate: \"gsard\" is not one of gshard, switch, softmax, "
+                      "hash, ktop1, sam, sigmoid, tamoe, dts, base, expertchoice"},
+    {"device: gpu\n", "job.yaml:1: device: \"gpu\" is not one of cpu, cuda"},
     {"text: {a: b}\n", "job.yaml:1: text: should be one value or a list of values"},
     {"load: [[1, 2], 3]\n", "job.yaml:1: load: should be one value or a list of values"},
     {"load: [[[1], 2]]\n", "job.yaml:1: load: should be one value or a list of values"},

@@ -26,6 +26,7 @@ struct gate_run {
     double copies_more; /* in iteration 3, layer 0 */
     double loss_factor; /* 1 */
     double bandwidth;   /* what the planner was told: 1e9 */
+    double taken;       /* share of the time for which others have the processors */
     bool shares_cores, is_predicted, has_other_routes, loss_is_nan, is_other_program;
 };
 
@@ -76,6 +77,8 @@ static inline void gate_rank(struct runs_rank *own, const struct gate_run *run) 
         at += length;
     }
     mp_record_number(own->compute, -1, -1, "ranks-share-cores", run->shares_cores);
+    mp_record_number(own->compute, -1, -1, "processor-wait-seconds", run->taken);
+    mp_record_number(own->compute, -1, -1, "training-seconds", 1);
     if (own->rank == 0)
         mp_record_number(own->compute, -1, -1, "bandwidth", run->bandwidth ? run->bandwidth : 1e9);
     mp_record_text(own->compute, "environment.cpu", gate_or(run->cpu, "cpu A"));

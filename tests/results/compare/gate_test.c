@@ -258,6 +258,31 @@ RUNS_TEST(a_quarter_of_the_runs_may_be_unsteady) {
     }
 }
 
+/* Other programs had the processors for more than a quarter of the time in 5 of 20 runs, or 6: what
+ * is a little slower then may be they; not what is beyond all noise, and no slower is no slower. */
+RUNS_TEST(a_quarter_of_the_runs_may_be_on_a_busy_machine) {
+    for (int busy = 5; busy <= 6; busy++) {
+        for (int i = 0; i < 2 * GATE_PAIRS; i++)
+            gate_add_side(folder,
+                          (struct gate_run){.taken = i < busy ? 0.26 : 0.04,
+                                            .expert_ms = i % 2 ? 0.22 + 0.01 * (i / 2 % 3) : 0},
+                          i / 2, i % 2);
+        AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
+        gate_expect(gate, TIME, busy == 5 ? MP_OUTCOME_FAIL : MP_OUTCOME_INCONCLUSIVE,
+                    busy == 5 ? "p says so" : "the machine was busy: in 6 of 20 runs");
+        assert_contains(gate->note[0], "For up to 26 % of the time (run 1) other programs");
+        runs_destroy(folder);
+        runs_create(folder);
+    }
+    const struct gate_run busy = {.taken = 0.3}, quiet = {.taken = 0.05};
+    gate_expect_once(gate_of_doubtful(folder, &busy, 14), TIME, MP_OUTCOME_FAIL,
+                     "whatever else is to be said of them: the machine was busy");
+    gate_expect_once(gate_of_doubtful(folder, &busy, 0), TIME, MP_OUTCOME_PASS, "");
+    AUTO(gate) struct mp_gate *gate = gate_of_doubtful(folder, &quiet, 0);
+    for (int i = 0; i < gate->notes; i++)
+        assert_null(strstr(gate->note[i], "other programs"));
+}
+
 RUNS_TEST(shared_cores_say_nothing) {
     const struct gate_run shared = {.shares_cores = true};
     gate_expect_once(gate_of_doubtful(folder, &shared, 14), TIME, MP_OUTCOME_INCONCLUSIVE,
@@ -269,11 +294,26 @@ RUNS_TEST(few_pairs_that_differ_much) {
     const struct gate_run slower = {.expert_ms = 14};
     gate_add_pairs(folder, 2, &usual, &slower);
     gate_expect_once(gate_of(folder, NULL), TIME, MP_OUTCOME_INCONCLUSIVE,
-                     "2 pairs give no interval: take at least 6");
+                     "an interval takes at least 6 pairs, not 2");
     for (int side = 0; side < 2; side++)
         gate_add_side(folder, side ? slower : usual, 2, side);
     gate_expect_once(gate_of(folder, NULL), TIME, MP_OUTCOME_FAIL,
                      "slower by more than 2.00 %, which the noise of 3 pairs can't explain");
+}
+
+/* moeperf can't run what others recorded: no advice to do so.  They are as long as they are. */
+RUNS_TEST(recordings_of_others) {
+    for (int side = 0; side < 2; side++)
+        gate_add_run(folder, &(struct gate_run){.suite_run = side ? "b" : "a",
+                                                .iterations = side ? 13 : 12});
+    runs_execute(folder->store, "UPDATE run SET suite = 'import'");
+    AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
+    gate_expect(gate, TIME, MP_OUTCOME_INCONCLUSIVE, "and 20 are needed (record 30)");
+    gate_expect(gate, "copies", MP_OUTCOME_INCONCLUSIVE,
+                "run 1 with 12 iterations and of run 2 with 13");
+    assert_contains(gate->note[0], "take base and head in turns");
+    for (int i = 0; i < gate->notes; i++)
+        assert_null(strstr(gate->note[i], "moeperf run"));
 }
 
 /* Complete ones of the suite that were measured: neither 4, nor 5, nor 6. */
@@ -296,7 +336,7 @@ RUNS_TEST(few_and_missing_runs) {
     gate_add_run(folder, &(struct gate_run){.side = "base", .round = 1});
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(gate_metric(gate, TIME)->evidence.samples.bases, 1);
-    assert_contains(gate->note[0], "left out");
+    assert_contains(gate->note[0], "1 pair without a usable time was left out");
     gate_add_run(
         folder, &(struct gate_run){
                     .side = "head", .round = 1, .status = "failed", .reason = "rank 1 was killed"});

@@ -173,7 +173,7 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
     assert_report(
         mp_report_stragglers_in_full, folder->store, NULL,
         "ep, text, run 1: 2 ranks, 9 of 9 steady iterations\n",
-        "Clocks are good to 1.7 us (0 meetings were left too early",
+        "Clocks are good to 1.7 us (meetings left too early: 0",
         "parallel 0.77 = load balance 0.83 x\n",
         "S = 1.182 (a mean iteration of 6.50 ms would take",
         "\n   0  6.00   0.00         2.00    0.00         100  routing         60  1.182\n",
@@ -209,6 +209,18 @@ RUNS_TEST(phases_add_up_to_the_iteration) {
                 "others come and by transfers; 2.75 ms of transfers are hidden behind\n"
                 "computation.\n"
                 "Recording cost: 58 spans, and the run did not measure what one costs.\n");
+}
+
+/* Not in the order in which they were first recorded. */
+RUNS_TEST(phases_that_take_as_long_stand_by_name) {
+    runs_add_usual(folder, "ep", &runs_ep);
+    runs_execute(folder->store, "UPDATE phase_summary SET exposed_ms = 4");
+    assert_report(mp_report_phases, folder->store, NULL, "\nattention ", "\ncombine ", "\nexpert ",
+                  "\nfetch ");
+    AUTO(json) json_t *object = json_of(mp_report_phases, folder->store, NULL);
+    assert_json(object, 0,
+                "{'rows': [{'phases': [{'phase': 'attention'}, {'phase': 'combine'}, {'phase': "
+                "'expert'}, {'phase': 'fetch'}, {'phase': 'validate'}]}]}");
 }
 
 /* A phase in which ranks meet is not blamed for what they wait for. */

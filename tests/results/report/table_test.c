@@ -97,17 +97,15 @@ TEST(a_remark_takes_the_rest_of_the_row) {
     assert_string_equal(closed(file), expected);
 }
 
-static const char *printed(bool drops_empty, int columns) {
+/* On a terminal that has so many columns; 0: into a file. */
+static const char *printed_on(const struct table *table, int columns) {
     static char text[1024];
-    AUTO(table) struct table table;
     int read_end = -1;
     FILE *terminal = columns ? open_terminal(columns, &read_end) : tmpfile();
     size_t length = 0;
     ssize_t got;
     assert_non_null(terminal);
-    fill(&table);
-    table.drops_empty = drops_empty;
-    table_print(&table, terminal);
+    table_print(table, terminal);
     if (!columns)
         return closed(terminal);
     fclose(terminal); /* so that reading comes to an end */
@@ -117,6 +115,13 @@ static const char *printed(bool drops_empty, int columns) {
     assert_true(length < sizeof text - 1);
     text[length] = '\0';
     return text;
+}
+
+static const char *printed(bool drops_empty, int columns) {
+    AUTO(table) struct table table;
+    fill(&table);
+    table.drops_empty = drops_empty;
+    return printed_on(&table, columns);
 }
 
 /* Terminals end lines with a carriage return, too. */
@@ -159,7 +164,6 @@ static void assert_goes_on(const char *const headers[], int numbers, const char 
     for (int c = 1; c <= numbers; c++)
         columns[c] = (struct table_column){headers[c - 1], .kind = TABLE_RIGHT};
     AUTO(table) struct table table = table_of(columns, numbers + 1);
-    table.goes_on = true;
     assert_works(table_add(&table, NULL, &error));
     table_set(&table, 0, "what it is of");
     for (int c = 1; c <= numbers; c++)
@@ -206,6 +210,37 @@ TEST(columns_go_on_below) {
         "it\n"
         "is\n"
         "of\n");
+}
+
+/* On a narrow terminal no word is broken that has room beside the first column, which has half of
+ * it; what a row says instead of its cells is there once. */
+TEST(words_have_room_below) {
+    static const struct table_column columns[] = {{"name", .kind = TABLE_LEFT},
+                                                  {"waits,ms", .kind = TABLE_RIGHT},
+                                                  {"why", .kind = TABLE_LEFT},
+                                                  {"where", .kind = TABLE_LEFT}};
+    AUTO(table) struct table table = table_of(columns, 4);
+    for (int r = 0; r < 2; r++) {
+        assert_works(table_add(&table, NULL, &error));
+        table_set(&table, 0, r ? "refused" : "a name that has more than half of it");
+        table_set_number(&table, 1, 1.5, 2);
+        table_set(&table, 2, "communication");
+        table_set(&table, 3, "between layer 12's experts");
+    }
+    assert_works(table_remark(&table, "there is no such system", &error));
+    assert_string_equal(printed_on(&table, 40), "name                  waits,ms\r\n"
+                                                "a name that has more      1.50\r\n"
+                                                "than half of it\r\n"
+                                                "refused               there is no such\r\n"
+                                                "                      system\r\n"
+                                                "\r\n"
+                                                "name                  why\r\n"
+                                                "a name that has more  communication\r\n"
+                                                "than half of it\r\n"
+                                                "\r\n"
+                                                "name                  where\r\n"
+                                                "a name that has more  between layer 12's\r\n"
+                                                "than half of it       experts\r\n");
 }
 
 /* A line of 80 is full, one of 81 broken; a word that is too long stands alone. */
