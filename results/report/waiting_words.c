@@ -97,8 +97,9 @@ static void say_routing(struct words *words) {
     if (finding->rank >= 0 && !isnan(finding->tokens))
         say(words,
             "it computes %.2f x the mean tokens%s (routing), and what is beyond the mean takes "
-            "it %.2f ms",
-            finding->tokens, finding->layer >= 0 ? " there" : "", 1e3 * finding->longer);
+            "it %.2f ms%s",
+            finding->tokens, finding->layer >= 0 ? " there" : "", 1e3 * finding->longer,
+            finding->here < 0.995 ? " in all layers" : "");
     else
         say(words, "experts get uneven tokens (routing)");
     if (hot)
@@ -264,7 +265,7 @@ static void advise_routing(struct words *words, char command[COMMAND_TEXT]) {
         return;
     }
     say(words, "; which can't be predicted for this run, whose job and loads were not "
-               "recorded (--job, --loads of record and import).");
+               "both recorded (--job, --loads of record and import).");
     if (!context->can_replay)
         return;
     say(words, " What even tokens would be worth, says:");

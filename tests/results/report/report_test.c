@@ -165,8 +165,8 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
              "75 %% of the layer's routes. It matters in 100 %% of the iterations and is\n"
              "chronic; with even tokens an iteration would take 0.67 ms less (10 %%). A system\n"
              "that spreads tokens over ranks takes this away; which can't be predicted for\n"
-             "this run, whose job and loads were not recorded (--job, --loads of record and\n"
-             "import). What even tokens would be worth, says:\n"
+             "this run, whose job and loads were not both recorded (--job, --loads of record\n"
+             "and import). What even tokens would be worth, says:\n"
              "    moeperf predict --run 1 --without imbalance --db %s\n",
              folder->database);
     assert_text(mp_report_stragglers, folder->store, NULL, expected);
