@@ -333,11 +333,8 @@ static void fill_finding(struct search *search, struct mp_straggler_finding *fin
             finding->longer += out->rank[r].longer[finding->cause];
             at_fault++;
         }
-    if (finding->stage >= 0)
-        finding->longer /= at_fault;
+    finding->longer /= at_fault;
     fill_times(search, finding);
-    if (finding->cause == MP_CAUSE_COMMUNICATION && finding->chronic && finding->rank >= 0)
-        finding->longer = usual_transfers(search, finding->rank);
     fill_place(search, finding);
     fill_victim(search, finding);
     fill_saved(search, finding);
@@ -348,12 +345,22 @@ static void fill_finding(struct search *search, struct mp_straggler_finding *fin
         finding->rank >= 0 ? tokens_over_mean(search, finding->rank, finding->layer) : NAN;
 }
 
-/* What one rank's transfers always take longer is its link. */
+static double least_waiting(const struct search *search) {
+    const struct mp_straggler *out = search->analysis->out;
+    return fmax(MP_STRAGGLER_LEAST * out->seconds, out->finest);
+}
+
+/* What one rank's transfers always take longer is its link; a rank whose transfers now and then
+ * take longer, each time others of them, has none that is slow. */
 static void name_link(struct search *search, struct mp_straggler_finding *finding) {
     if (finding->cause != MP_CAUSE_COMMUNICATION || finding->rank < 0 || !finding->chronic)
         return;
+    const double usual = usual_transfers(search, finding->rank);
+    if (usual < least_waiting(search))
+        return;
     struct mp_straggler_rank *rank = &search->analysis->out->rank[finding->rank];
     finding->cause = MP_CAUSE_LINK;
+    finding->longer = usual;
     rank->cause[MP_CAUSE_LINK] = rank->cause[MP_CAUSE_COMMUNICATION];
     rank->longer[MP_CAUSE_LINK] = rank->longer[MP_CAUSE_COMMUNICATION];
     rank->cause[MP_CAUSE_COMMUNICATION] = rank->longer[MP_CAUSE_COMMUNICATION] = 0;
@@ -373,11 +380,6 @@ static void add_finding(struct search *search, int rank, int stage, int cause, d
                                       .caused = waiting * waiters(search, rank, stage),
                                       .waiting = waiting,
                                       .least = least};
-}
-
-static double least_waiting(const struct search *search) {
-    const struct mp_straggler *out = search->analysis->out;
-    return fmax(MP_STRAGGLER_LEAST * out->seconds, out->finest);
 }
 
 /* Delays of a rank that stand out of all the run's, iteration by iteration: `limit` of a cause. */

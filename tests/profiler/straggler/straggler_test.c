@@ -382,6 +382,45 @@ TEST_RANDOM(bad_clocks_are_done_without) {
     }
 }
 
+/* In every iteration one transfer takes 10 s longer than the 1 s of the others, always another: of
+ * rank 1 or, with `turns`, of each rank in turn. */
+static struct mp_straggler changing_transfers(bool turns) {
+    enum { RANKS = 2, ITERATIONS = 15, LAYERS = 8 };
+    struct mp_recorded_rank rank[ITERATIONS * RANKS];
+    struct mp_recorded_span span[ITERATIONS * RANKS * LAYERS * 2];
+    for (int i = 0; i < ITERATIONS; i++) {
+        double left[RANKS] = {0};
+        for (int l = 0; l < LAYERS; l++) {
+            const double last = fmax(left[0], left[1]) + 10;
+            for (int r = 0; r < RANKS; r++) {
+                const size_t at = (size_t)(((i * RANKS + r) * LAYERS + l) * 2);
+                const double arrived = left[r] + 10;
+                left[r] = last + 1 + (l == i % LAYERS && r == (turns ? i % RANKS : 1) ? 10 : 0);
+                span[at] = (struct mp_recorded_span){arrived - 10, arrived,         0,         100,
+                                                     (int16_t)l,   MP_PHASE_EXPERT, MP_FORWARD};
+                span[at + 1] =
+                    (struct mp_recorded_span){arrived,    left[r],           left[r] - arrived, 100,
+                                              (int16_t)l, MP_PHASE_DISPATCH, MP_FORWARD};
+            }
+        }
+        for (int r = 0; r < RANKS; r++)
+            rank[i * RANKS + r] = (struct mp_recorded_rank){
+                0, left[r], (size_t)((i * RANKS + r) * LAYERS * 2), LAYERS * 2, 0};
+    }
+    return analysed_times(RANKS, ITERATIONS, rank, span, MP_LENGTH(span));
+}
+
+/* What comes now here and now there is no link's; of several ranks a mean is said, as of what each
+ * waits. */
+TEST(changing_transfers_are_no_slow_link) {
+    AUTO(straggler) struct mp_straggler found = changing_transfers(false);
+    assert_true(finding_of(&found, 0, 1, MP_CAUSE_COMMUNICATION)->chronic);
+    assert_close(found.finding[0].longer, 10, 1e-9);
+    mp_straggler_destroy(&found);
+    found = changing_transfers(true);
+    assert_close(finding_of(&found, 0, -1, MP_CAUSE_COMMUNICATION)->longer, 5, 1e-9);
+}
+
 /* Late transfers of a rank whose thread had a core for `on_core` of what they took longer: on its
  * core it is the network's doing, off it the rank had no turn to look for what came. */
 static struct mp_straggler late_transfers(double on_core) {
