@@ -62,7 +62,7 @@ TEST(waits_are_passed_on) {
     AUTO(waits) struct mp_waits waits;
     double direct = 0, passed = 0;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
-    assert_works(mp_waits_find(graph, &waits, &error));
+    assert_works(mp_waits_find(graph, NULL, &waits, &error));
     assert_all_close(1e-12, waits.wait[1], 3, waits.wait[6], 5);
     for (size_t c = waits.first[6]; c < waits.first[6] + (size_t)waits.count[6]; c++) {
         const struct mp_charge *charge = &waits.charge[c];
@@ -94,7 +94,7 @@ TEST(the_first_span_is_a_meeting) {
     AUTO(waits) struct mp_waits waits;
     AUTO(causes) struct mp_causes causes;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
-    assert_works(mp_waits_find(graph, &waits, &error));
+    assert_works(mp_waits_find(graph, NULL, &waits, &error));
     assert_all_close(1e-12, waits.wait[3], 3, waits.wait[5], 3);
     assert_int_equal(waits.count[5], 1);
     const struct mp_charge *charge = &waits.charge[waits.first[5]];
@@ -171,7 +171,7 @@ TEST_RANDOM(waits_equal_charges) {
         if (round % 2)
             tear_holes(&run, random);
         assert_works(mp_graph_create(&run.input.times, 0, &graph, &error));
-        assert_works(mp_waits_find(graph, &waits, &error));
+        assert_works(mp_waits_find(graph, NULL, &waits, &error));
         for (size_t n = 0; n < run.input.times.spans; n++) {
             double own = 0;
             for (size_t c = waits.first[n]; c < waits.first[n] + (size_t)waits.count[n]; c++) {
@@ -379,6 +379,55 @@ TEST_RANDOM(bad_clocks_are_done_without) {
         found = analysed(&run.input);
         assert_int_equal(found.abstentions, MP_ABSTAINS_CLOCKS | MP_ABSTAINS_NO_TOKENS);
         assert_causes(&found, MP_EVIDENCE_ITERATIONS);
+    }
+}
+
+/* Rank 1 begins each iteration but the first 20 s late: since the ranks summed gradients in the one
+ * before, its optimizer took `work` longer and nothing was recorded for `gap` s.  `step`: from the
+ * number of an iteration to the next one's. */
+static struct mp_straggler late_by_its_end(double work, double gap, int step) {
+    enum { RANKS = 2, ITERATIONS = 40 };
+    struct mp_recorded_rank rank[ITERATIONS * RANKS];
+    struct mp_recorded_span span[ITERATIONS * RANKS * 3];
+    int64_t number[ITERATIONS];
+    for (int i = 0; i < ITERATIONS * RANKS; i++) {
+        const bool late = i % RANKS == 1;
+        const double begin = late && i >= RANKS ? 20 : 0, summed = i >= RANKS ? 41 : 21;
+        const double after = summed + (late ? gap : 0), end = after + 5 + (late ? work : 0);
+        number[i / RANKS] = i / RANKS * step;
+        rank[i] = (struct mp_recorded_rank){begin, end, (size_t)(3 * i), 3, 0};
+        span[3 * i] =
+            (struct mp_recorded_span){begin, begin + 20, 0, 100, 0, MP_PHASE_EXPERT, MP_FORWARD};
+        span[3 * i + 1] = (struct mp_recorded_span){
+            begin + 20, summed, summed - begin - 20, -1, -1, MP_PHASE_ALLREDUCE, MP_NO_DIRECTION};
+        span[3 * i + 2] =
+            (struct mp_recorded_span){after, end, 0, -1, -1, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION};
+    }
+    const struct mp_straggler_input input = {
+        .times = {RANKS, ITERATIONS, rank, span, MP_LENGTH(span)},
+        .number = number,
+        .common_clock = true};
+    return analysed(&input);
+}
+
+/* ... which is why it is late, unless the iteration before was not recorded. */
+TEST(late_beginnings_come_from_the_iteration_before) {
+    static const struct {
+        double work, gap;
+        int step;
+        enum mp_cause cause;
+    } cases[] = {{20, 0, 1, MP_CAUSE_SLOW}, {0, 20, 1, MP_CAUSE_HOST}, {20, 0, 2, MP_CAUSE_BEFORE}};
+    for (size_t i = 0; i < MP_LENGTH(cases); i++) {
+        AUTO(straggler)
+        struct mp_straggler found = late_by_its_end(cases[i].work, cases[i].gap, cases[i].step);
+        assert_int_equal(found.findings, 1);
+        const struct mp_straggler_finding *finding = finding_of(&found, 0, 1, cases[i].cause);
+        assert_true(finding->chronic);
+        assert_close(finding->waiting, 20 * 39 / 40.0, 1e-9);
+        if (cases[i].step == 1) {
+            assert_int_equal(finding->phase, MP_PHASE_OPTIMIZER);
+            assert_all_close(1e-9, finding->longer, 20, finding->saved, 20);
+        }
     }
 }
 
