@@ -9,6 +9,7 @@
 #include "results/report/groups.h"
 
 #define LEAST_SAVED 0.005 /* of an iteration: less is not worth words */
+#define MUCH_OUTSIDE 0.2  /* of an iteration: others may wait in so much of it */
 
 const char *waiting_phase(int phase) {
     return phase < MP_PHASES ? mp_phase_name((enum mp_phase)phase) : "other";
@@ -303,11 +304,15 @@ const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t
             snprintf(text, size, "%s.", mp_abstention_text(why[i]));
             return text;
         }
-    snprintf(text, size,
-             "no rank makes the others wait for %.0f %% of an iteration or more; each waits %.2f "
-             "ms of %.2f ms.",
-             100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks,
-             1e3 * found->slowdowns.base);
+    struct words words = {.text = text, .size = size};
+    say(&words,
+        "no rank makes the others wait for %.0f %% of an iteration or more; each waits %.2f ms of "
+        "%.2f ms.",
+        100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks, 1e3 * found->slowdowns.base);
+    const double outside = 1 - 1 / found->slowdowns.host;
+    if (outside >= MUCH_OUTSIDE)
+        say(&words, " %.0f %% of an iteration lie outside all phases, where waiting can't be seen.",
+            100 * outside);
     return text;
 }
 
