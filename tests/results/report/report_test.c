@@ -270,6 +270,7 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "iteration * iteration, effective_experts = effective_experts + iteration * iteration, "
         "dead_fraction = dead_fraction + iteration * iteration / 100.0, dropped_fraction = "
         "dropped_fraction + iteration * iteration / 100.0 WHERE run_id = 2;"
+        "UPDATE iteration_summary SET start_ns = 9000000 * iteration WHERE run_id = 2;"
         "UPDATE rank SET status = iif(rank, 'failed', 'cut'), reason = 'reason ' || rank;"
         "INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), (2, 0, 'd', "
         "printf('%.201c', 'd'))");
@@ -278,6 +279,7 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "workload            text\n",
         "iterations          4 of 4\n",
         "ms/iteration        12.000\n",
+        "\none begins every    9.000 ms, before all ranks have ended the last one\n",
         "expert        6.000   46.2",
         "fssdp: no rank makes the others wait for 3 % of an iteration or more",
         ("    0        5        5.90       5.00       6.09  28.5      8.5\n"
