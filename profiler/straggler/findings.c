@@ -65,6 +65,7 @@ static void add_nodes(const struct search *search, struct mp_straggler_rank rank
         const struct mp_graph_node *node = &graph->node[n];
         struct mp_straggler_rank *of = &rank[node->rank];
         of->own += (node->own + node->gap) / search->iterations;
+        of->gaps += node->gap / search->iterations;
         excess_of(search, (int)n, own, transfer, &gap);
         own[MP_CAUSE_SLOW] = search->late[node->rank] >= LATE_WORK ? own[MP_CAUSE_SLOW] : 0;
         own[MP_CAUSE_HOST] += gap;
@@ -268,13 +269,22 @@ static void fill_victim(const struct search *search, struct mp_straggler_finding
     finding->victim_waiting = all > 0 ? finding->caused * most / all : NAN;
 }
 
+/* Whether ranks at fault began an iteration late for it. */
+static bool is_late_start(const struct search *search, const struct mp_straggler_finding *finding,
+                          int iteration) {
+    const struct mp_recorded_between *between = search->analysis->input->between;
+    if (!between || finding->cause == MP_CAUSE_BEFORE)
+        return finding->cause == MP_CAUSE_BEFORE;
+    between += (size_t)iteration * (size_t)search->ranks;
+    return MP_ANY(r, search->ranks,
+                  is_at_fault(search, finding, r) && between[r].seconds > 0 &&
+                      mp_cause_of_work(between[r].phase) == finding->cause);
+}
+
 /* The run without what the finding says. */
 static void fill_saved(struct search *search, struct mp_straggler_finding *finding) {
     struct mp_graph *graph = search->analysis->graph;
     double own[MP_CAUSES], transfer[MP_CAUSES], gap, sum = 0;
-    const bool together = finding->cause == MP_CAUSE_BEFORE ||
-                          (search->analysis->input->between && finding->cause >= MP_CAUSE_DATA &&
-                           finding->cause <= MP_CAUSE_COLLECT);
     mp_graph_recorded(graph, search->now);
     for (size_t n = 0; n < graph->times.spans; n++) {
         if (finding->cause == MP_CAUSE_ROUTING)
@@ -298,7 +308,7 @@ static void fill_saved(struct search *search, struct mp_straggler_finding *findi
                                                                                    : 0;
     }
     for (int i = 0; i < search->iterations; i++)
-        sum += mp_graph_replay(graph, i, search->now, together);
+        sum += mp_graph_replay(graph, i, search->now, is_late_start(search, finding, i));
     finding->saved = search->replayed - sum / search->iterations;
 }
 

@@ -150,6 +150,7 @@ struct mp_straggler_rank {
     double suffered;           /* s per iteration of waiting for others */
     double direct, propagated; /* s per iteration of waiting that it caused */
     double own;                /* s per iteration of own work and gaps */
+    double gaps;               /* s of that before and between spans */
     double cause[MP_CAUSES];   /* direct + propagated, by cause */
     double longer[MP_CAUSES];  /* s per iteration longer, as in a finding */
     double most_waited_for;    /* share of iterations in which it caused most waiting */

@@ -309,10 +309,15 @@ const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t
         "no rank makes the others wait for %.0f %% of an iteration or more; each waits %.2f ms of "
         "%.2f ms.",
         100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks, 1e3 * found->slowdowns.base);
-    const double outside = 1 - 1 / found->slowdowns.host;
+    int most = 0;
+    for (int r = 1; r < found->ranks; r++)
+        most = found->rank[r].gaps > found->rank[most].gaps ? r : most;
+    const double outside = found->rank[most].gaps / found->slowdowns.base;
     if (outside >= MUCH_OUTSIDE)
-        say(&words, " %.0f %% of an iteration lie outside all phases, where waiting can't be seen.",
-            100 * outside);
+        say(&words,
+            " %.0f %% of an iteration of rank %d lie outside all phases, where waiting can't be "
+            "seen.",
+            100 * outside, most);
     return text;
 }
 
