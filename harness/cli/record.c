@@ -222,9 +222,22 @@ static void plan_continuing(const char *program, const char *spools) {
         cli_add_word(recording, "", given.from.word[i]);
 }
 
+/* One that was not there before and got no run is not left, unless others have it open. */
+static void close_database(struct mp_store *store, bool is_new) {
+    char log[MP_PATH_SIZE];
+    int64_t runs = 1;
+    if (store && is_new)
+        mp_store_numbers(store, "SELECT count(*) FROM run", NULL, 0, &runs, 1, NULL);
+    mp_store_close(store);
+    snprintf(log, sizeof log, "%s-wal", given.database);
+    if (runs == 0 && access(log, F_OK) != 0)
+        unlink(given.database);
+}
+
 static int record_command(char *command[], struct mp_record_run *run, int *status,
                           struct mp_error *error) {
     struct mp_store *store = NULL;
+    const bool is_new = access(given.database, F_OK) != 0;
     /* Before the program has run for hours. */
     int code = cli_create_database(given.database, &store, error);
     if (code)
@@ -234,7 +247,7 @@ static int record_command(char *command[], struct mp_record_run *run, int *statu
     run->status = *status;
     if (!code)
         code = mp_record_keep(store, run, stderr, error);
-    mp_store_close(store);
+    close_database(store, is_new);
     /* What the program said matters more; where none ran, nothing is to be said of its ranges. */
     if (code == MP_ENOTFOUND && *status != 0) {
         if (*status != CANT_RUN && *status != NOT_FOUND)
@@ -273,16 +286,19 @@ static int add_parts(struct mp_store *store, struct mp_record_run run, struct mp
 
 /* Spools of an earlier recording; they stay where they are. */
 static int add_earlier(struct mp_record_run *run, struct mp_error *error) {
-    MP_AUTO(store) struct mp_store *store = NULL;
+    struct mp_store *store = NULL;
+    const bool is_new = access(given.database, F_OK) != 0;
     run->keep_spools = run->is_earlier = true;
     MP_AUTO(hosts) struct mp_hosts hosts = {0};
     MP_TRY(mp_hosts_read(given.hosts, given.copy, &hosts, error));
     for (int i = 0; i < given.from.count; i++)
         MP_TRY(mp_hosts_gather(&hosts, given.from.word[i], error));
     MP_TRY(cli_create_database(given.database, &store, error));
-    return given.from.count == 1 && mp_parts_has_spool(run->spools)
-               ? mp_record_keep(store, run, stderr, error)
-               : add_parts(store, *run, error);
+    int code = given.from.count == 1 && mp_parts_has_spool(run->spools)
+                   ? mp_record_keep(store, run, stderr, error)
+                   : add_parts(store, *run, error);
+    close_database(store, is_new);
+    return code;
 }
 
 static int record(const struct cli_call *call, struct mp_error *error) {

@@ -132,19 +132,32 @@ static bool only_run(const struct pass *pass, size_t first, size_t end, size_t *
     return *begin < end;
 }
 
-static size_t next_between(const struct pass *pass, size_t first) {
-    while (first < pass->steps && !is_between(match_at(pass, first)))
-        first++;
-    return first;
+/* Whether an exchange begins the backward pass. */
+static bool is_turn(const struct pass *pass, size_t step) {
+    return is_exchange(match_at(pass, step)) && match_at(pass, step)->direction == MP_BACKWARD &&
+           match_at(pass, step - 1)->direction != MP_BACKWARD;
+}
+
+/* Where the piece from `first` ends: at what stands between, or before the backward pass. */
+static size_t end_of_piece(const struct pass *pass, size_t first) {
+    size_t end = first;
+    while (end < pass->steps && !is_between(match_at(pass, end)) &&
+           (end == first || !is_turn(pass, end)))
+        end++;
+    return end;
+}
+
+static size_t next_piece(const struct pass *pass, size_t end) {
+    return end + (end == pass->steps || is_between(match_at(pass, end)));
 }
 
 /* Whether experts have something between them: no two runs have not. */
 static bool is_divided(struct pass *pass) {
     size_t begin, behind, between = 0;
     pass->forward = 0;
-    for (size_t first = 0, end; first < pass->steps; first = end + 1) {
-        end = next_between(pass, first);
-        between += end < pass->steps;
+    for (size_t first = 0, end; first < pass->steps; first = next_piece(pass, end)) {
+        end = end_of_piece(pass, first);
+        between += end < pass->steps && is_between(match_at(pass, end));
         if (only_run(pass, first, end, &begin, &behind))
             pass->forward += match_at(pass, begin)->direction != MP_BACKWARD;
         else if (begin < end)
@@ -160,8 +173,8 @@ static bool tell_divided(struct pass *pass) {
     int64_t runs[2] = {0};
     if (!is_divided(pass))
         return false;
-    for (size_t first = 0, end; first < pass->steps; first = end + 1) {
-        end = next_between(pass, first);
+    for (size_t first = 0, end; first < pass->steps; first = next_piece(pass, end)) {
+        end = end_of_piece(pass, first);
         if (!only_run(pass, first, end, &begin, &behind))
             continue;
         const struct match *experts = match_at(pass, begin);

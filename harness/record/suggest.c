@@ -308,24 +308,22 @@ static int write_text(const struct writing *writing, const char *key, const char
     return mp_yaml_write_text(writing->stream, text, writing->error);
 }
 
-/* A field's name may hold anything. */
+/* A field's name may hold anything, or be none: the plain value. */
 static int write_field(const struct writing *writing, const char *key, const char *field) {
     char text[1024];
-    snprintf(text, sizeof text, "payload.%s", field);
+    snprintf(text, sizeof text, *field ? "payload.%s" : "payload", field);
     fputs(", ", writing->stream);
     return write_text(writing, key, text);
 }
 
 static int write_value(const struct writing *writing, const char *key,
                        const struct mp_rule_value *value) {
-    if (value->source == MP_RULE_FIELD && *value->field)
+    if (value->source == MP_RULE_FIELD)
         return write_field(writing, key, value->field);
     if (value->source == MP_RULE_CONSTANT)
         fprintf(writing->stream, ", %s: %" PRId64, key, value->constant);
     else if (value->source == MP_RULE_COUNT)
         fprintf(writing->stream, ", %s: count", key);
-    else if (value->source == MP_RULE_FIELD)
-        fprintf(writing->stream, ", %s: payload", key);
     return MP_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "harness/recordings/kineto_json.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -369,21 +370,45 @@ static const yajl_callbacks callbacks = {.yajl_number = on_number,
 
 /* ---- files ---- */
 
+/* Where in the text a chunk ended. */
+struct place {
+    bool in_text, is_escaped, in_word, is_blanked;
+};
+
+/* What torch writes and JSON has not: line breaks and the like in names, blanks like others between
+ * values, become blanks; nan and inf, for numbers that nothing here reads, become 0. */
+static struct place mended(struct place at, unsigned char chunk[], size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        const unsigned char c = chunk[i] = chunk[i] < ' ' ? ' ' : chunk[i];
+        if (at.in_text) {
+            at.in_text = c != '"' || at.is_escaped;
+            at.is_escaped = c == '\\' && !at.is_escaped;
+            continue;
+        }
+        const bool was_in_word = at.in_word;
+        at.in_text = c == '"';
+        at.in_word = isalpha(c);
+        if (at.in_word && !was_in_word)
+            at.is_blanked = strchr("iINn", c) != NULL;
+        if (at.in_word && at.is_blanked)
+            chunk[i] = was_in_word ? ' ' : '0';
+    }
+    return at;
+}
+
 /* Damaged packing ends the text as the file's end would. */
 static int parse(struct mp_input *input, yajl_handle parser, struct reading *reading,
                  struct mp_error *error) {
     struct kineto_header *header = reading->header;
     struct mp_error damage = {0};
     unsigned char chunk[CHUNK];
+    struct place place = {0};
     int64_t read = 0;
     size_t got = sizeof chunk;
     yajl_status status = yajl_status_ok;
     while (status == yajl_status_ok && got == sizeof chunk) {
         mp_input_read(input, chunk, sizeof chunk, &got, &damage);
-        /* A blank like others between values; torch puts lines of programs into names as they are.
-         */
-        for (size_t i = 0; i < got; i++)
-            chunk[i] = chunk[i] < ' ' ? ' ' : chunk[i];
+        place = mended(place, chunk, got);
         status = yajl_parse(parser, chunk, got);
         if (status == yajl_status_error) {
             /* yajl's sentence ends in a line break. */

@@ -20,6 +20,7 @@ static const char *const kinds[] = {
 struct csv {
     struct mp_rows rows; /* first */
     enum mp_csv_layout wanted, layout;
+    int experts;  /* that somebody said there are; 0: nobody did */
     int numbered; /* columns e0, e1, ... or k0, k1, ... */
     unsigned char taken[FIRST + NUMBERED_LIMIT];
 };
@@ -109,7 +110,13 @@ static int check_columns(const struct csv *csv, const struct mp_row_source *sour
 static int read_header(struct mp_rows *rows, struct mp_row_source *source, char *line,
                        struct mp_error *error) {
     struct csv *csv = (struct csv *)rows;
+    if (csv->wanted == MP_CSV_BY_HEADER && strstr(line, "k0"))
+        csv->wanted = MP_CSV_TOKENS;
     const bool tokens = csv->wanted == MP_CSV_TOKENS;
+    if (!tokens && csv->experts)
+        return mp_row_fail(source, error,
+                           "long and wide files say themselves how many experts there are");
+    rows->adds_tokens = rows->wants_experts = rows->keeps_tokens = tokens;
     const int before = csv->numbered;
     size_t columns = 1;
     for (const char *at = line; (at = strchr(at, ',')); at++)
@@ -193,15 +200,11 @@ int mp_format_open_csv(const struct mp_format *format, const char *path, int exp
                        struct mp_trace_stream **stream, struct mp_error *error) {
     static const struct mp_rows_reader reader = {
         .files = "*.csv", .head = read_header, .line = read_line};
-    const bool tokens = format->variant == MP_CSV_TOKENS;
     struct csv *csv = calloc(1, sizeof *csv);
     if (csv) {
-        csv->rows = (struct mp_rows){.reader = &reader,
-                                     .adds_tokens = tokens,
-                                     .wants_experts = tokens,
-                                     .keeps_tokens = tokens,
-                                     .shape = {.experts = experts}};
+        csv->rows = (struct mp_rows){.reader = &reader, .shape = {.experts = experts}};
         csv->wanted = (enum mp_csv_layout)format->variant;
+        csv->experts = experts;
     }
     return mp_rows_open(csv ? &csv->rows : NULL, path, NULL, stream, error);
 }

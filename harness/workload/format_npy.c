@@ -81,8 +81,8 @@ static int read_type(struct npy *npy, const char *header, struct mp_error *error
         strncmp(type, "'<i8'", 5) != 0)
         return mp_fail(
             error, MP_EFORMAT,
-            "%s: numbers of type %.16s; '<u4', '<i4' and '<i8' (uint32, int32, int64) are right",
-            path, type);
+            "%s: numbers of type %.*s; '<u4', '<i4' and '<i8' (uint32, int32, int64) are right",
+            path, (int)strcspn(type, ","), type);
     if (strncmp(order, "False", 5) != 0)
         return mp_fail(error, MP_EFORMAT,
                        "%s: Fortran order; save numpy.ascontiguousarray(...) instead", path);

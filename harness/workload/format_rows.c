@@ -366,7 +366,7 @@ int mp_rows_open(struct mp_rows *rows, const char *path, const char *kind,
     char notes[256] = "";
     if (!rows)
         return mp_no_memory(error);
-    struct mp_trace_info info = {.routes = rows->keeps_tokens};
+    struct mp_trace_info info = {0};
     rows->path = path;
     rows->kind = kind;
     int code = add_files(rows, path, error);
@@ -378,5 +378,6 @@ int mp_rows_open(struct mp_rows *rows, const char *path, const char *kind,
         code = mp_format_describe(path, rows->kind, notes, &info, error);
     rows->path = rows->kind = NULL;
     info.shape = rows->shape;
+    info.routes = rows->keeps_tokens;
     return mp_trace_stream_create(code, &operations, rows, &info, stream, error);
 }

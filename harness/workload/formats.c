@@ -18,8 +18,8 @@ static int open_native(const struct mp_format *format, const char *path, int exp
 }
 
 const struct mp_format mp_formats[] = {
-    {"csv", "CSV, long or wide, as the header tells; a file or the folder of all ranks'",
-     mp_format_open_csv, MP_CSV_BY_HEADER, false},
+    {"csv", "CSV, long, wide or of tokens, as the header tells; a file or the folder of all ranks'",
+     mp_format_open_csv, MP_CSV_BY_HEADER, true},
     {"csv-long", "CSV: iteration[,micro_batch],layer,rank,expert,count", mp_format_open_csv,
      MP_CSV_LONG, false},
     {"csv-wide", "CSV: iteration[,micro_batch],layer,rank,e0,e1,...", mp_format_open_csv,
@@ -61,7 +61,7 @@ int mp_format_open(const char *kind, const char *path, int experts, struct mp_tr
     if (experts && !format->takes_experts)
         return mp_fail(error, MP_EINVAL,
                        "%s: a %.64s file says itself how many experts there are; --experts is for "
-                       "megatron, megatron-tokens and csv-tokens",
+                       "megatron, megatron-tokens and CSV of tokens",
                        path, kind);
     return format->open(format, path, experts, stream, error);
 }

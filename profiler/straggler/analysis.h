@@ -7,11 +7,11 @@
 /* Who made whom wait, and where that began (wait states as in Scalasca).
  *
  * A rank waits at a meeting until the last one comes.  That wait is charged to where the last one
- * fell behind: both ranks' times are walked back to the last meeting that they left together (or
- * the beginning of the iteration), and what the late one did longer since then is charged, in
- * proportion where it was several things and made up for some.  Where it was late because it had
- * waited itself, what that wait was charged to is charged again: propagated, and that may come back
- * to the one that waits.  So the charges of a wait add up to it.
+ * fell behind: both ranks' times are walked back to the last meeting that they left together, in
+ * the iteration or the one just before it (or the iteration's beginning), and what the late one did
+ * longer since then is charged, in proportion where it was several things and made up for some.
+ * Where it was late because it had waited itself, what that wait was charged to is charged again:
+ * propagated, and that may come back to the one that waits.  So the charges of a wait add up to it.
  *
  * Stages of a pipeline do different things and wait while it fills and drains.  Between them only
  * what is waited beyond that counts, and is charged to what the late one did longer than it ideally
@@ -44,8 +44,9 @@ struct mp_waits {
     size_t charges;
 };
 
-/* Errors: MP_ENOMEM. */
-int mp_waits_find(const struct mp_graph *graph, struct mp_waits *waits, struct mp_error *error);
+/* `number` [iterations] as the run counts them; NULL: 0, 1, ...  Errors: MP_ENOMEM. */
+int mp_waits_find(const struct mp_graph *graph, const int64_t number[], struct mp_waits *waits,
+                  struct mp_error *error);
 void mp_waits_destroy(struct mp_waits *waits); /* accepts a zeroed one */
 
 struct analysis {

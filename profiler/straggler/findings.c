@@ -65,6 +65,7 @@ static void add_nodes(const struct search *search, struct mp_straggler_rank rank
         const struct mp_graph_node *node = &graph->node[n];
         struct mp_straggler_rank *of = &rank[node->rank];
         of->own += (node->own + node->gap) / search->iterations;
+        of->gaps += node->gap / search->iterations;
         excess_of(search, (int)n, own, transfer, &gap);
         own[MP_CAUSE_SLOW] = search->late[node->rank] >= LATE_WORK ? own[MP_CAUSE_SLOW] : 0;
         own[MP_CAUSE_HOST] += gap;
@@ -269,13 +270,22 @@ static void fill_victim(const struct search *search, struct mp_straggler_finding
     finding->victim_waiting = all > 0 ? finding->caused * most / all : NAN;
 }
 
+/* Whether ranks at fault began an iteration late for it. */
+static bool is_late_start(const struct search *search, const struct mp_straggler_finding *finding,
+                          int iteration) {
+    const struct mp_recorded_between *between = search->analysis->input->between;
+    if (!between || finding->cause == MP_CAUSE_BEFORE)
+        return finding->cause == MP_CAUSE_BEFORE;
+    between += (size_t)iteration * (size_t)search->ranks;
+    return MP_ANY(r, search->ranks,
+                  is_at_fault(search, finding, r) && between[r].seconds > 0 &&
+                      mp_cause_of_work(between[r].phase) == finding->cause);
+}
+
 /* The run without what the finding says. */
 static void fill_saved(struct search *search, struct mp_straggler_finding *finding) {
     struct mp_graph *graph = search->analysis->graph;
     double own[MP_CAUSES], transfer[MP_CAUSES], gap, sum = 0;
-    const bool together = finding->cause == MP_CAUSE_BEFORE ||
-                          (search->analysis->input->between && finding->cause >= MP_CAUSE_DATA &&
-                           finding->cause <= MP_CAUSE_COLLECT);
     mp_graph_recorded(graph, search->now);
     for (size_t n = 0; n < graph->times.spans; n++) {
         if (finding->cause == MP_CAUSE_ROUTING)
@@ -299,7 +309,7 @@ static void fill_saved(struct search *search, struct mp_straggler_finding *findi
                                                                                    : 0;
     }
     for (int i = 0; i < search->iterations; i++)
-        sum += mp_graph_replay(graph, i, search->now, together);
+        sum += mp_graph_replay(graph, i, search->now, is_late_start(search, finding, i));
     finding->saved = search->replayed - sum / search->iterations;
 }
 
@@ -334,11 +344,8 @@ static void fill_finding(struct search *search, struct mp_straggler_finding *fin
             finding->longer += out->rank[r].longer[finding->cause];
             at_fault++;
         }
-    if (finding->stage >= 0)
-        finding->longer /= at_fault;
+    finding->longer /= at_fault;
     fill_times(search, finding);
-    if (finding->cause == MP_CAUSE_COMMUNICATION && finding->chronic && finding->rank >= 0)
-        finding->longer = usual_transfers(search, finding->rank);
     fill_place(search, finding);
     fill_victim(search, finding);
     fill_saved(search, finding);
@@ -349,12 +356,22 @@ static void fill_finding(struct search *search, struct mp_straggler_finding *fin
         finding->rank >= 0 ? tokens_over_mean(search, finding->rank, finding->layer) : NAN;
 }
 
-/* What one rank's transfers always take longer is its link. */
+static double least_waiting(const struct search *search) {
+    const struct mp_straggler *out = search->analysis->out;
+    return fmax(MP_STRAGGLER_LEAST * out->seconds, out->finest);
+}
+
+/* What one rank's transfers always take longer is its link; a rank whose transfers now and then
+ * take longer, each time others of them, has none that is slow. */
 static void name_link(struct search *search, struct mp_straggler_finding *finding) {
     if (finding->cause != MP_CAUSE_COMMUNICATION || finding->rank < 0 || !finding->chronic)
         return;
+    const double usual = usual_transfers(search, finding->rank);
+    if (usual < least_waiting(search))
+        return;
     struct mp_straggler_rank *rank = &search->analysis->out->rank[finding->rank];
     finding->cause = MP_CAUSE_LINK;
+    finding->longer = usual;
     rank->cause[MP_CAUSE_LINK] = rank->cause[MP_CAUSE_COMMUNICATION];
     rank->longer[MP_CAUSE_LINK] = rank->longer[MP_CAUSE_COMMUNICATION];
     rank->cause[MP_CAUSE_COMMUNICATION] = rank->longer[MP_CAUSE_COMMUNICATION] = 0;
@@ -374,11 +391,6 @@ static void add_finding(struct search *search, int rank, int stage, int cause, d
                                       .caused = waiting * waiters(search, rank, stage),
                                       .waiting = waiting,
                                       .least = least};
-}
-
-static double least_waiting(const struct search *search) {
-    const struct mp_straggler *out = search->analysis->out;
-    return fmax(MP_STRAGGLER_LEAST * out->seconds, out->finest);
 }
 
 /* Delays of a rank that stand out of all the run's, iteration by iteration: `limit` of a cause. */

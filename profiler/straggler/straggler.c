@@ -82,7 +82,7 @@ static int analyse_waiting(struct analysis *analysis, struct mp_error *error) {
         out->abstentions |= MP_ABSTAINS_NO_MEETINGS;
         return MP_OK;
     }
-    MP_TRY(mp_waits_find(analysis->graph, &analysis->waits, error));
+    MP_TRY(mp_waits_find(analysis->graph, analysis->input->number, &analysis->waits, error));
     MP_TRY(mp_causes_find(analysis->graph, &analysis->causes, error));
     MP_TRY(analysis_find(analysis, error));
     MP_TRY(analysis_find_places(analysis, error));

@@ -130,8 +130,8 @@ struct mp_straggler_finding {
     int victim;            /* who waits most for it; -1 for a changing rank */
     double victim_waiting; /* s per iteration */
     double longer;         /* s per iteration that the rank takes longer than the others' median;
-                              ROUTING: than with the ranks' mean tokens; STAGE: than the mean stage,
-                              each of its ranks */
+                              ROUTING: than with the ranks' mean tokens; STAGE: than the mean
+                              stage.  A mean where several are at fault */
     double saved;          /* s per iteration, replayed without it; ROUTING: with even tokens */
     double least;          /* s of waiting per rank that waits: an iteration with more matters */
     double seen;           /* share of the iterations in which it mattered */
@@ -150,6 +150,7 @@ struct mp_straggler_rank {
     double suffered;           /* s per iteration of waiting for others */
     double direct, propagated; /* s per iteration of waiting that it caused */
     double own;                /* s per iteration of own work and gaps */
+    double gaps;               /* s of that before and between spans */
     double cause[MP_CAUSES];   /* direct + propagated, by cause */
     double longer[MP_CAUSES];  /* s per iteration longer, as in a finding */
     double most_waited_for;    /* share of iterations in which it caused most waiting */

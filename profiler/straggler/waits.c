@@ -19,27 +19,27 @@ enum { EXCESS_WAIT = MP_CHARGE_START + 1, EXCESS_PER_NODE = 4 };
 
 struct walk {
     const struct mp_graph *graph;
+    const int64_t *number; /* of the iterations, or NULL */
     struct mp_waits *waits;
-    struct excess *excess; /* [EXCESS_PER_NODE (spans of the longest two ranks + 1)] */
+    struct excess *excess; /* [2 EXCESS_PER_NODE (spans of the longest two ranks + 1)] */
     int count;
     int *place; /* [groups] + 1: first excess of the late rank's node in a group; 0: none */
 };
 
 /* ---- walking back ---- */
 
-/* The last meeting before `late` and `waiting` that both ranks left together, or of two stages
+/* The last meeting up to `late` and `waiting` that both ranks left together, or of two stages
  * where the one has waited for a message of the other: their nodes in it, or -1 and -1. */
 static void common_meeting(const struct walk *walk, int late, int waiting, bool staged,
                            int *late_from, int *waiting_from) {
     const struct mp_graph *graph = walk->graph;
-    int rank = graph->node[late].rank;
     *late_from = *waiting_from = -1;
-    for (int n = graph->node[waiting].before; n >= 0; n = graph->node[n].before) {
+    for (int n = late >= 0 ? waiting : -1; n >= 0; n = graph->node[n].before) {
         const struct mp_graph_node *node = &graph->node[n];
         if (node->last < 0)
             continue;
-        int other = mp_graph_member(graph, &graph->group[node->group], rank);
-        if (other >= 0 && other < late &&
+        int other = mp_graph_member(graph, &graph->group[node->group], graph->node[late].rank);
+        if (other >= 0 && other <= late &&
             (graph->node[other].last == node->last ||
              (staged && node->last == other && walk->waits->wait[n] > 0))) {
             *late_from = other;
@@ -100,6 +100,48 @@ static int first_node(const struct mp_graph *graph, int node) {
     return node;
 }
 
+/* Adds what the ranks did at the end of the iteration before, since they left a meeting together: s
+ * that the late one began later for it. */
+static double add_tails(struct walk *walk, int iteration, int late_rank, int waiting_rank) {
+    const struct mp_graph *graph = walk->graph;
+    int late_from, waiting_from;
+    const int before = walk->count;
+    double longer = 0;
+    if (iteration == 0 ||
+        (walk->number && walk->number[iteration] != walk->number[iteration - 1] + 1))
+        return 0;
+    const struct mp_recorded_rank *a = mp_recorded_rank_at(&graph->times, iteration - 1, late_rank),
+                                  *b = mp_recorded_rank_at(&graph->times, iteration - 1,
+                                                           waiting_rank);
+    const int late = (int)a->first + a->count - 1, waiting = (int)b->first + b->count - 1;
+    if (a->count == 0 || b->count == 0)
+        return 0;
+    common_meeting(walk, late, waiting, false, &late_from, &waiting_from);
+    if (late_from < 0)
+        return 0;
+    add_path(walk, late_from, late, 1, false);
+    add_path(walk, waiting_from, waiting, -1, false);
+    forget_places(walk, late_from, late);
+    forget_places(walk, waiting_from, waiting);
+    for (int i = before; i < walk->count; i++)
+        longer += walk->excess[i].seconds;
+    return longer;
+}
+
+/* Where an iteration began: arrival less all that came since. */
+static void add_start(struct walk *walk, int late, int waiting) {
+    const struct mp_graph *graph = walk->graph;
+    const int a = first_node(graph, late), b = first_node(graph, waiting);
+    double skew = (graph->node[a].arrived - graph->node[a].gap -
+                   (graph->node[a].own_after ? 0 : graph->node[a].own)) -
+                  (graph->node[b].arrived - graph->node[b].gap -
+                   (graph->node[b].own_after ? 0 : graph->node[b].own));
+    if (skew > 0)
+        skew -= add_tails(walk, graph->group[graph->node[late].group].iteration,
+                          graph->node[late].rank, graph->node[waiting].rank);
+    walk->excess[walk->count++] = (struct excess){skew, a, MP_CHARGE_START};
+}
+
 /* ---- charging ---- */
 
 static int add_charge(struct mp_waits *waits, const struct mp_charge *charge,
@@ -149,18 +191,13 @@ static int charge_wait(struct walk *walk, int late, int waiting, struct mp_error
     int late_from, waiting_from;
     walk->count = 0;
     const bool staged = across_stages(graph, late, waiting);
-    common_meeting(walk, late, waiting, staged, &late_from, &waiting_from);
+    common_meeting(walk, graph->node[late].before, graph->node[waiting].before, staged, &late_from,
+                   &waiting_from);
     add_path(walk, late_from, late, 1, staged);
     if (!staged)
         add_path(walk, waiting_from, waiting, -1, false);
-    if (late_from < 0) { /* where an iteration began: arrival less all that came since */
-        int a = first_node(graph, late), b = first_node(graph, waiting);
-        double skew = (graph->node[a].arrived - graph->node[a].gap -
-                       (graph->node[a].own_after ? 0 : graph->node[a].own)) -
-                      (graph->node[b].arrived - graph->node[b].gap -
-                       (graph->node[b].own_after ? 0 : graph->node[b].own));
-        walk->excess[walk->count++] = (struct excess){skew, a, MP_CHARGE_START};
-    }
+    if (late_from < 0)
+        add_start(walk, late, waiting);
     forget_places(walk, late_from, late);
     if (!staged)
         forget_places(walk, waiting_from, waiting);
@@ -219,15 +256,16 @@ static int find(struct walk *walk, struct mp_arena *working, struct mp_error *er
     for (int i = 0; i < times->iterations * times->ranks; i++)
         longest = times->rank[i].count > longest ? times->rank[i].count : longest;
     MP_TAKE_EACH(&waits->memory, times->spans + 1, waits->wait, waits->first, waits->count);
-    MP_TAKE(working, walk->excess, 2 * EXCESS_PER_NODE * ((size_t)longest + 1));
+    MP_TAKE(working, walk->excess, 4 * EXCESS_PER_NODE * ((size_t)longest + 1));
     MP_TAKE(working, walk->place, times->spans + 1);
     MP_TRY(mp_arena_check(&waits->memory, error));
     MP_TRY(mp_arena_check(working, error));
     return find_all(walk, error);
 }
 
-int mp_waits_find(const struct mp_graph *graph, struct mp_waits *waits, struct mp_error *error) {
-    struct walk walk = {.graph = graph, .waits = waits};
+int mp_waits_find(const struct mp_graph *graph, const int64_t number[], struct mp_waits *waits,
+                  struct mp_error *error) {
+    struct walk walk = {.graph = graph, .number = number, .waits = waits};
     MP_AUTO(arena) struct mp_arena working = {0};
     *waits = (struct mp_waits){0};
     int code = find(&walk, &working, error);

@@ -199,7 +199,7 @@ static int add_run(struct mp_history *history, struct mp_store *store, int64_t r
                              "system", text_value(run->system), "ranks", run->ranks, "machine",
                              text_value(run->predicted ? "predicted"
                                         : machine      ? machine
-                                                       : "unknown"),
+                                                       : "unknown machine"),
                              "revision", text_value(side_about(run, "environment.revision")),
                              "started_at", text_value(started_at), "ms",
                              number_value(run->shares_cores ? NAN : run->ms), "counts", counts),
@@ -317,8 +317,9 @@ static int compare_times(const void *left, const void *right) {
     return compare_series(a, b) ?: strcmp(a->first, b->first) ?: compare_revisions(left, right);
 }
 
+/* Runs that say no revision, as of others' programs, may each be of another. */
 static bool same_point(const struct sample *a, const struct sample *b) {
-    return !compare_series(a, b) &&
+    return !compare_series(a, b) && *text_of(a->row, "revision") &&
            !strcmp(text_of(a->row, "revision"), text_of(b->row, "revision"));
 }
 
@@ -339,6 +340,8 @@ static int list_samples(const struct mp_history *history, const char *suite, con
         if (json_is_number(json_object_get(row, "ms")))
             (*sample)[(*count)++] = (struct sample){
                 row, TIMED, false, json_number_value(json_object_get(row, "ms")), 0, ""};
+        if (!*text_of(row, "revision")) /* exact measures tell revisions apart */
+            continue;
         json_object_foreach(json_object_get(row, "counts"), name, value) {
             const char *hash = json_string_value(json_array_get(value, 1));
             (*sample)[(*count)++] = (struct sample){row,

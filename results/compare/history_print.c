@@ -33,7 +33,7 @@ static void print_sparkline(const struct mp_history_series *series, bool is_flat
 /* "3f2a9c1d04ab, 2026-11-02". */
 static void print_point(const struct mp_history_point *point, FILE *out) {
     char revision[64];
-    mp_clean_text(revision, sizeof revision, *point->revision ? point->revision : "unknown");
+    mp_clean_text(revision, sizeof revision, *point->revision ? point->revision : "one run");
     fprintf(out, "%.*s, %.*s", MP_HISTORY_REVISION, revision, MP_HISTORY_DAY, point->started_at);
 }
 
@@ -92,8 +92,8 @@ static void print_job(const struct mp_history_series series[], int count, FILE *
             mp_clean_text(job, sizeof job, series->job), series->ranks,
             series->ranks == 1 ? "" : "s", mp_clean_text(machine, sizeof machine, series->machine));
     const char *last = series->point[series->points - 1].started_at;
-    fprintf(out, "%d revision%s, %.*s", series->points, series->points == 1 ? "" : "s",
-            MP_HISTORY_DAY, series->point[0].started_at);
+    fprintf(out, "%d %s%s, %.*s", series->points, *series->point[0].revision ? "revision" : "run",
+            series->points == 1 ? "" : "s", MP_HISTORY_DAY, series->point[0].started_at);
     if (strncmp(series->point[0].started_at, last, MP_HISTORY_DAY) != 0)
         fprintf(out, " to %.*s", MP_HISTORY_DAY, last);
     fprintf(out, "\n");

@@ -162,6 +162,21 @@ static void print_head(const struct report_run *run, FILE *out) {
         print_number(out, "dropped routes, %", 100 * run->dropped, "%.2f");
 }
 
+/* Where ranks begin iterations before others have ended the last one, less time is from one to the
+ * next than each lasts. */
+static int print_period(struct mp_store *store, const struct report_run *run, FILE *out,
+                        struct mp_error *error) {
+    struct query query = query_begin(
+        store,
+        "SELECT (max(start_ms) - min(start_ms)) / (count(*) - 1) FROM v_iteration WHERE run_id = "
+        "?1 AND steady HAVING max(iteration) - min(iteration) + 1 = count(*)",
+        run->run_id, error);
+    if (query_next(&query) && query_double(query.row, 0) < 0.98 * run->ms_per_iteration)
+        print_number(out, "one begins every", query_double(query.row, 0),
+                     "%.3f ms, before all ranks have ended the last one");
+    return query_end(&query);
+}
+
 /* Means over the iterations. */
 static int print_imbalance(struct mp_store *store, int64_t run_id, FILE *out,
                            struct mp_error *error) {
@@ -194,6 +209,7 @@ static int run_text(struct mp_store *store, const struct report_runs *runs, FILE
     MP_TRY(recording_cost_read(store, run->run_id, &cost, error));
     report_print_busy(runs, out);
     print_head(run, out);
+    MP_TRY(print_period(store, run, out, error));
     print_line(out, "recording cost", recording_cost_words(&cost, words));
     fprintf(out, "\nPhases, mean over iterations and ranks%s\n",
             run->predicted ? REPORT_PREDICTED : "");

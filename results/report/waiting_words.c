@@ -9,6 +9,7 @@
 #include "results/report/groups.h"
 
 #define LEAST_SAVED 0.005 /* of an iteration: less is not worth words */
+#define MUCH_OUTSIDE 0.2  /* of an iteration: others may wait in so much of it */
 
 const char *waiting_phase(int phase) {
     return phase < MP_PHASES ? mp_phase_name((enum mp_phase)phase) : "other";
@@ -97,8 +98,9 @@ static void say_routing(struct words *words) {
     if (finding->rank >= 0 && !isnan(finding->tokens))
         say(words,
             "it computes %.2f x the mean tokens%s (routing), and what is beyond the mean takes "
-            "it %.2f ms",
-            finding->tokens, finding->layer >= 0 ? " there" : "", 1e3 * finding->longer);
+            "it %.2f ms%s",
+            finding->tokens, finding->layer >= 0 ? " there" : "", 1e3 * finding->longer,
+            finding->here < 0.995 ? " in all layers" : "");
     else
         say(words, "experts get uneven tokens (routing)");
     if (hot)
@@ -264,7 +266,7 @@ static void advise_routing(struct words *words, char command[COMMAND_TEXT]) {
         return;
     }
     say(words, "; which can't be predicted for this run, whose job and loads were not "
-               "recorded (--job, --loads of record and import).");
+               "both recorded (--job, --loads of record and import).");
     if (!context->can_replay)
         return;
     say(words, " What even tokens would be worth, says:");
@@ -302,11 +304,20 @@ const char *waiting_nothing(const struct mp_straggler *found, char *text, size_t
             snprintf(text, size, "%s.", mp_abstention_text(why[i]));
             return text;
         }
-    snprintf(text, size,
-             "no rank makes the others wait for %.0f %% of an iteration or more; each waits %.2f "
-             "ms of %.2f ms.",
-             100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks,
-             1e3 * found->slowdowns.base);
+    struct words words = {.text = text, .size = size};
+    say(&words,
+        "no rank makes the others wait for %.0f %% of an iteration or more; each waits %.2f ms of "
+        "%.2f ms.",
+        100 * MP_STRAGGLER_LEAST, 1e3 * found->waiting / found->ranks, 1e3 * found->slowdowns.base);
+    int most = 0;
+    for (int r = 1; r < found->ranks; r++)
+        most = found->rank[r].gaps > found->rank[most].gaps ? r : most;
+    const double outside = found->rank[most].gaps / found->slowdowns.base;
+    if (outside >= MUCH_OUTSIDE)
+        say(&words,
+            " %.0f %% of an iteration of rank %d lie outside all phases, where waiting can't be "
+            "seen.",
+            100 * outside, most);
     return text;
 }
 

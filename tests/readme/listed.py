@@ -201,7 +201,8 @@ LISTED = {
         "moeperf report --db run.db --run 1": Listed(needs_ranges=True),
         "moeperf record -o run.db -- torchrun --nproc-per-node 8 train.py": Listed(
             needs_ranges=True, first="rm -r run.db*"),
-        "moeperf record -o run.db --from run.db.spools-1234 --rules run.db.rules.yaml": Listed(
+        "moeperf record -o run.db --system torchrun --from run.db.spools-1234 "
+        "--rules run.db.rules.yaml": Listed(
             needs_ranges=True, first="mv run.db.spools-* run.db.spools-1234"),
         "moeperf report --db run.db --run 2 --stragglers": Listed(needs_ranges=True),
         "pip install torch nvtx megatron-core": Listed("downloads gigabytes"),

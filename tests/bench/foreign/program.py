@@ -270,7 +270,7 @@ def recorder(arguments):
     if arguments.record == "profiler":
         return torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True, with_stack=True,
-            with_modules=True, schedule=torch.profiler.schedule(
+            schedule=torch.profiler.schedule(
                 wait=WARM_UP - 1, warmup=1, active=arguments.iterations - WARM_UP),
             on_trace_ready=lambda p: p.export_chrome_trace(
                 f"{arguments.folder}/rank{dist.get_rank()}.json.gz"))

@@ -115,7 +115,7 @@ TEST(traces_of_others_have_loads_beside_them) {
                   "SELECT group_concat(routes, ' ') FROM load WHERE iteration = 3 AND layer = 2",
                   "[3,20,10,12] [3,20,10,12]");
     assert_says("moeperf import rank0.csv --db t.db --loads counted --experts 4", 2,
-                "counted: a csv file says itself how many experts there are");
+                "experts-0.csv:1: long and wide files say themselves how many experts there are");
     assert_says("moeperf import counted/experts-0.csv -o x.mptrace --job job.yaml", 2,
                 "--loads and --job are for recordings");
 }

@@ -274,9 +274,9 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file("nobody.json", "{\"traceEvents\": [{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": "
                               "\"a\", \"pid\": 1, \"tid\": 1, \"ts\": 1, \"dur\": 2}]}");
     write_file(
-        "rank0_inf.json", /* once, of a copy that took no time */
+        "rank0_quoted.json",
         "{\"traceEvents\": [\n{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"pid\": 1, "
-        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"dur\": inf}]}");
+        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"name\": \"a \"b\"\"}]}");
     assert_int_equal(mkdir("folder", 0700), 0);
     write_file("empty", "");
     write_file("torn.gz", "\x1f\x8b\x08 and so on");
@@ -295,8 +295,8 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
         {"moeperf import", "usage: moeperf import FILE... [--as KIND] [--db FILE] [--rules NAME]; "
                            "--help tells more\n"},
         {"moeperf import words --db run.db", "words: its beginning is that of no recording"},
-        {"moeperf import rank0_inf.json --db run.db",
-         "no range of any thread is in it; rank0_inf.json is damaged near byte"},
+        {"moeperf import rank0_quoted.json --db run.db",
+         "no range of any thread is in it; rank0_quoted.json is damaged near byte"},
         {"moeperf import folder", "folder: it is a folder; of recordings the files are named"},
         {"moeperf import folder --db run.db", "folder: it is a folder"},
         {"moeperf import empty --db run.db", "empty: is empty"},

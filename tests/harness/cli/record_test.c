@@ -132,6 +132,8 @@ TEST(exit_statuses_and_signals_pass_through) {
     assert_runs("! ls -d empty"); /* it may be asked for again */
     free(shell("moeperf record -o status.db -- sleep 20 & sleep 0.5; kill -TERM $!; wait $!", 143));
     assert_answer("status.db", "SELECT count(*) FROM run", "2");
+    assert_runs("! moeperf record -o none.db -- true; ! moeperf record -o none.db -- false; "
+                "! moeperf record -o none.db --from gone; ! ls none.db");
     assert_runs("! ls -d status.db.spools*"); /* nothing is left behind */
 }
 

@@ -282,6 +282,10 @@ static const struct {
      "d0f c0f d1f c1f d-1- d-1- d-1- "},
     /* Counts go ahead, tokens there and back, and of the backward pass the latter only. */
     {"attention divides layers", "|xxlx|xxlxbbbb", "d0f d0f c0f d1f d1f c1f c1b d1b c0b d0b "},
+    {"the backward pass does, too", "|xxex|xxexbEb|bEb",
+     "d0f d0f c0f d1f d1f c1f c1b d1b c0b d0b "},
+    {"if its exchanges don't say so, their order does", "|xex|xexxEx|xEx",
+     "d0f c0f d1f c1f c1b d1b c0b d0b "},
     {"only the last layer has the backward pass behind it", "|xlx|xlxxxxx",
      "d0f c0f d1f c1f c1b d1b c0b d0b "},
     /* Its exchanges are beside its experts, and more are something else. */

@@ -398,7 +398,7 @@ RANGES_TEST(rules_in_use_stay) {
     static const char text[] =
         "rules:\n"
         "  - {name: \"frob*\", domain: mine, phase: shared, layer: payload.block, tokens: payload, "
-        "bytes: \"payload.Message size [bytes]\", direction: payload.way, waits: payload.ns, "
+        "bytes: \"payload.Message size [bytes]\", direction: payload, waits: payload.ns, "
         "stream: comm, iteration: 3}\n"
         "  - {name: \"never\", phase: gate}\n"
         "  - {name: \"{phase} {layer}\", phase: }\n"
@@ -419,7 +419,7 @@ RANGES_TEST(rules_in_use_stay) {
     assert_string_equal(rule->layer.field, "block");
     assert_string_equal(rule->tokens.field, "");
     assert_string_equal(rule->bytes.field, "Message size [bytes]");
-    assert_string_equal(rule->direction.field, "way");
+    assert_string_equal(rule->direction.field, "");
     assert_string_equal(rule->waits.field, "ns");
     assert_int_equal(rule->iteration.constant, 3);
     assert_true(rule->in_flight);

@@ -14,6 +14,7 @@
 struct seen {
     uint64_t digest[8192];
     int count;
+    char name[sizeof((struct kineto_event *)0)->name]; /* of the last */
 };
 
 static uint64_t mix(uint64_t digest, const void *bytes, size_t size) {
@@ -29,6 +30,7 @@ static int see(void *context, const struct kineto_event *event, UNUSED struct mp
                                event->thread,      event->process,     event->correlation,
                                event->external,    event->sequence,    event->first_size,
                                event->elements_in, event->first_width, event->grid[1]};
+    strcpy(seen->name, event->name);
     assert_in_range(seen->count, 0, 8191);
     seen->digest[seen->count++] = mix(digest, numbers, sizeof numbers);
     return MP_OK;
@@ -126,6 +128,29 @@ TEST(names_may_have_line_breaks) {
     read_seen("lines.json", &seen, &header);
     assert_string_equal(header.damage, "");
     assert_numbers(header.events, 2, seen.count, 2);
+}
+
+/* As torch writes numbers that are none, wherever a chunk of the file ends. */
+TEST(numbers_may_be_none) {
+    enum { BLANKS = 1 << 16 };
+    static char text[BLANKS + 1000];
+    static struct seen seen, usual;
+    struct kineto_header header;
+    for (int none = 0; none < 2; none++)
+        for (int before = none ? BLANKS - 300 : 0; before < (none ? BLANKS : 1); before++) {
+            snprintf(
+                text, sizeof text,
+                "{\"traceEvents\": [%*s{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": "
+                "\"inf \\\"nan\", \"ts\": 1, \"dur\": 1, \"args\": {\"bandwidth\": %s, \"sm\": "
+                "[%s, %s, true], \"correlation\": 7}}]}",
+                before, "", none ? "inf" : "1", none ? "-nan" : "2", none ? "-Infinity" : "3");
+            write_file("none.json", text);
+            read_seen("none.json", none ? &seen : &usual, &header);
+            assert_string_equal(header.damage, "");
+            assert_numbers(usual.count, 1, header.events, 1);
+            assert_string_equal(usual.name, "inf \"nan");
+            assert_true(!none || seen.digest[0] == usual.digest[0]);
+        }
 }
 
 /* What lies 70 years and more from where times count from is damage. */

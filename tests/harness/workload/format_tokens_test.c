@@ -31,9 +31,9 @@ static void put_json(FILE *file, int step, int layer, const struct mp_load *load
     }
 }
 
-TEST_TURNS(tokens_are_those_of_the_source, 2, k) {
-    static const char *const kind[] = {"csv-tokens", "megatron-tokens"};
-    static const char *const path[] = {"tokens.csv", "tokens.jsonl"};
+TEST_TURNS(tokens_are_those_of_the_source, 3, k) {
+    static const char *const kind[] = {"csv-tokens", "megatron-tokens", "csv"};
+    static const char *const path[] = {"tokens.csv", "tokens.jsonl", "told.csv"};
     const uint64_t seed = test_seed();
     uint64_t random = seed;
     const struct mp_trace_block *block;
@@ -41,12 +41,12 @@ TEST_TURNS(tokens_are_those_of_the_source, 2, k) {
     int blocks = 0;
     assert_works(mp_load_create(RANKS, EXPERTS, &load, &error));
     FILE *file = fopen(path[k], "w");
-    if (k == 0)
+    if (k != 1)
         fputs("token,iteration,layer,rank,k0,\"k1\",k2\n", file);
     for (int step = 0; step < STEPS; step++)
         for (int layer = 0; layer < LAYERS; layer++) {
             draw_tokens(&random, TOKENS, TOP_K, k == 1, &load);
-            (k ? put_json : put_csv)(file, step, layer, &load);
+            (k == 1 ? put_json : put_csv)(file, step, layer, &load);
         }
     fclose(file);
     AUTO(stream) struct mp_trace_stream *stream = open_good(kind[k], path[k], EXPERTS);

@@ -210,7 +210,9 @@ TEST_TURNS(long_and_deep_lines_are_refused, 2, deep) {
 TEST(experts_are_for_kinds_that_do_not_say) {
     struct mp_trace_stream *stream;
     write_file("some.csv", "iteration,layer,rank,e0,e1\n0,0,0,1,1\n");
-    assert_fails(mp_format_open("csv", "some.csv", 4, &stream, &error), MP_EINVAL,
+    assert_fails(mp_format_open("csv", "some.csv", 4, &stream, &error), MP_EFORMAT,
+                 "some.csv:1: long and wide files say themselves how many experts");
+    assert_fails(mp_format_open("npy", "some.csv", 4, &stream, &error), MP_EINVAL,
                  "says itself how many experts");
     assert_int_equal(mkdir("empty", 0755), 0);
     assert_fails(mp_format_open("megatron", "empty", 4, &stream, &error), MP_ENOTFOUND,

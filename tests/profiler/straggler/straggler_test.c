@@ -62,7 +62,7 @@ TEST(waits_are_passed_on) {
     AUTO(waits) struct mp_waits waits;
     double direct = 0, passed = 0;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
-    assert_works(mp_waits_find(graph, &waits, &error));
+    assert_works(mp_waits_find(graph, NULL, &waits, &error));
     assert_all_close(1e-12, waits.wait[1], 3, waits.wait[6], 5);
     for (size_t c = waits.first[6]; c < waits.first[6] + (size_t)waits.count[6]; c++) {
         const struct mp_charge *charge = &waits.charge[c];
@@ -94,7 +94,7 @@ TEST(the_first_span_is_a_meeting) {
     AUTO(waits) struct mp_waits waits;
     AUTO(causes) struct mp_causes causes;
     assert_works(mp_graph_create(&times, 0, &graph, &error));
-    assert_works(mp_waits_find(graph, &waits, &error));
+    assert_works(mp_waits_find(graph, NULL, &waits, &error));
     assert_all_close(1e-12, waits.wait[3], 3, waits.wait[5], 3);
     assert_int_equal(waits.count[5], 1);
     const struct mp_charge *charge = &waits.charge[waits.first[5]];
@@ -171,7 +171,7 @@ TEST_RANDOM(waits_equal_charges) {
         if (round % 2)
             tear_holes(&run, random);
         assert_works(mp_graph_create(&run.input.times, 0, &graph, &error));
-        assert_works(mp_waits_find(graph, &waits, &error));
+        assert_works(mp_waits_find(graph, NULL, &waits, &error));
         for (size_t n = 0; n < run.input.times.spans; n++) {
             double own = 0;
             for (size_t c = waits.first[n]; c < waits.first[n] + (size_t)waits.count[n]; c++) {
@@ -380,6 +380,130 @@ TEST_RANDOM(bad_clocks_are_done_without) {
         assert_int_equal(found.abstentions, MP_ABSTAINS_CLOCKS | MP_ABSTAINS_NO_TOKENS);
         assert_causes(&found, MP_EVIDENCE_ITERATIONS);
     }
+}
+
+/* Rank 1 begins each iteration but the first 20 s late: since the ranks summed gradients in the one
+ * before, its optimizer took `work` longer and nothing was recorded for `gap` s.  `step`: from the
+ * number of an iteration to the next one's. */
+static struct mp_straggler late_by_its_end(double work, double gap, int step) {
+    enum { RANKS = 2, ITERATIONS = 40 };
+    struct mp_recorded_rank rank[ITERATIONS * RANKS];
+    struct mp_recorded_span span[ITERATIONS * RANKS * 3];
+    int64_t number[ITERATIONS];
+    for (int i = 0; i < ITERATIONS * RANKS; i++) {
+        const bool late = i % RANKS == 1;
+        const double begin = late && i >= RANKS ? 20 : 0, summed = i >= RANKS ? 41 : 21;
+        const double after = summed + (late ? gap : 0), end = after + 5 + (late ? work : 0);
+        number[i / RANKS] = i / RANKS * step;
+        rank[i] = (struct mp_recorded_rank){begin, end, (size_t)(3 * i), 3, 0};
+        span[3 * i] =
+            (struct mp_recorded_span){begin, begin + 20, 0, 100, 0, MP_PHASE_EXPERT, MP_FORWARD};
+        span[3 * i + 1] = (struct mp_recorded_span){
+            begin + 20, summed, summed - begin - 20, -1, -1, MP_PHASE_ALLREDUCE, MP_NO_DIRECTION};
+        span[3 * i + 2] =
+            (struct mp_recorded_span){after, end, 0, -1, -1, MP_PHASE_OPTIMIZER, MP_NO_DIRECTION};
+    }
+    const struct mp_straggler_input input = {
+        .times = {RANKS, ITERATIONS, rank, span, MP_LENGTH(span)},
+        .number = number,
+        .common_clock = true};
+    return analysed(&input);
+}
+
+/* ... which is why it is late, unless the iteration before was not recorded. */
+TEST(late_beginnings_come_from_the_iteration_before) {
+    static const struct {
+        double work, gap;
+        int step;
+        enum mp_cause cause;
+    } cases[] = {{20, 0, 1, MP_CAUSE_SLOW}, {0, 20, 1, MP_CAUSE_HOST}, {20, 0, 2, MP_CAUSE_BEFORE}};
+    for (size_t i = 0; i < MP_LENGTH(cases); i++) {
+        AUTO(straggler)
+        struct mp_straggler found = late_by_its_end(cases[i].work, cases[i].gap, cases[i].step);
+        assert_int_equal(found.findings, 1);
+        const struct mp_straggler_finding *finding = finding_of(&found, 0, 1, cases[i].cause);
+        assert_true(finding->chronic);
+        assert_close(finding->waiting, 20 * 39 / 40.0, 1e-9);
+        if (cases[i].step == 1) {
+            assert_int_equal(finding->phase, MP_PHASE_OPTIMIZER);
+            assert_all_close(1e-9, finding->longer, 20, finding->saved, 20);
+        }
+    }
+}
+
+/* Rank 1 begins each iteration `late` s after rank 0, for `saved` s of which it wrote a checkpoint,
+ * and gets its data in 1 + `data` s, rank 0 in 1. */
+static struct mp_straggler late_for_data(double late, double saved, double data) {
+    enum { RANKS = 2, ITERATIONS = 10 };
+    struct mp_recorded_rank rank[ITERATIONS * RANKS];
+    struct mp_recorded_between between[ITERATIONS * RANKS];
+    struct mp_recorded_span span[ITERATIONS * RANKS * 2];
+    const double summed = late + data + 2;
+    for (int i = 0; i < ITERATIONS * RANKS; i++) {
+        const double begin = i % RANKS ? late : 0, got = begin + 1 + (i % RANKS ? data : 0);
+        rank[i] = (struct mp_recorded_rank){begin, summed, (size_t)(2 * i), 2, 0};
+        between[i] = i % RANKS ? (struct mp_recorded_between){saved, saved > 0 ? MP_PHASE_CHECKPOINT
+                                                                               : MP_PHASE_DATA}
+                               : (struct mp_recorded_between){1, MP_PHASE_DATA};
+        span[2 * i] =
+            (struct mp_recorded_span){begin, got, 0, -1, -1, MP_PHASE_DATA, MP_NO_DIRECTION};
+        span[2 * i + 1] = (struct mp_recorded_span){
+            got, summed, summed - got, -1, -1, MP_PHASE_ALLREDUCE, MP_NO_DIRECTION};
+    }
+    const struct mp_straggler_input input = {
+        .times = {RANKS, ITERATIONS, rank, span, MP_LENGTH(span)},
+        .between = between,
+        .common_clock = true};
+    return analysed(&input);
+}
+
+/* A cause saves the late beginnings that are its own, and no others. */
+TEST(late_beginnings_are_saved_with_their_cause) {
+    AUTO(straggler) struct mp_straggler found = late_for_data(5, 0, 20);
+    assert_close(finding_of(&found, 0, 1, MP_CAUSE_DATA)->saved, 20, 1e-9);
+    assert_close(finding_of(&found, 1, 1, MP_CAUSE_BEFORE)->saved, 5, 1e-9);
+    mp_straggler_destroy(&found);
+    found = late_for_data(20, 20, 0);
+    assert_close(finding_of(&found, 0, 1, MP_CAUSE_CHECKPOINT)->saved, 20, 1e-9);
+}
+
+/* In every iteration one transfer takes 10 s longer than the 1 s of the others, always another: of
+ * rank 1 or, with `turns`, of each rank in turn. */
+static struct mp_straggler changing_transfers(bool turns) {
+    enum { RANKS = 2, ITERATIONS = 15, LAYERS = 8 };
+    struct mp_recorded_rank rank[ITERATIONS * RANKS];
+    struct mp_recorded_span span[ITERATIONS * RANKS * LAYERS * 2];
+    for (int i = 0; i < ITERATIONS; i++) {
+        double left[RANKS] = {0};
+        for (int l = 0; l < LAYERS; l++) {
+            const double last = fmax(left[0], left[1]) + 10;
+            for (int r = 0; r < RANKS; r++) {
+                const size_t at = (size_t)(((i * RANKS + r) * LAYERS + l) * 2);
+                const double arrived = left[r] + 10;
+                left[r] = last + 1 + (l == i % LAYERS && r == (turns ? i % RANKS : 1) ? 10 : 0);
+                span[at] = (struct mp_recorded_span){arrived - 10, arrived,         0,         100,
+                                                     (int16_t)l,   MP_PHASE_EXPERT, MP_FORWARD};
+                span[at + 1] =
+                    (struct mp_recorded_span){arrived,    left[r],           left[r] - arrived, 100,
+                                              (int16_t)l, MP_PHASE_DISPATCH, MP_FORWARD};
+            }
+        }
+        for (int r = 0; r < RANKS; r++)
+            rank[i * RANKS + r] = (struct mp_recorded_rank){
+                0, left[r], (size_t)((i * RANKS + r) * LAYERS * 2), LAYERS * 2, 0};
+    }
+    return analysed_times(RANKS, ITERATIONS, rank, span, MP_LENGTH(span));
+}
+
+/* What comes now here and now there is no link's; of several ranks a mean is said, as of what each
+ * waits. */
+TEST(changing_transfers_are_no_slow_link) {
+    AUTO(straggler) struct mp_straggler found = changing_transfers(false);
+    assert_true(finding_of(&found, 0, 1, MP_CAUSE_COMMUNICATION)->chronic);
+    assert_close(found.finding[0].longer, 10, 1e-9);
+    mp_straggler_destroy(&found);
+    found = changing_transfers(true);
+    assert_close(finding_of(&found, 0, -1, MP_CAUSE_COMMUNICATION)->longer, 5, 1e-9);
 }
 
 /* Late transfers of a rank whose thread had a core for `on_core` of what they took longer: on its

@@ -7,16 +7,19 @@
 
 TEST_END(history, struct mp_history, mp_history_destroy(it))
 
-/* A line of a history; times of a day each. */
+/* A line of a history; times of a day each.  `revision` -1: not recorded. */
 static void add_line(FILE *file, const char *key, const char *job, int revision, int day, double ms,
                      int bytes) {
+    char name[16] = "";
+    if (revision >= 0)
+        snprintf(name, sizeof name, "r%02d", revision);
     fprintf(file,
             "{\"id\":\"%s/%s/%d/%d/%d\",\"key\":\"%s\",\"suite\":\"s\",\"job\":\"%s\",\"system\":"
-            "\"ep\",\"ranks\":2,\"machine\":\"cpu %s\",\"revision\":\"r%02d\",\"started_at\":"
+            "\"ep\",\"ranks\":2,\"machine\":\"cpu %s\",\"revision\":\"%s\",\"started_at\":"
             "\"2026-01-%02dT00:00:00Z\",\"ms\":%.9f,\"counts\":{\"bytes\":[%d,\"%x\"],"
             "\"rows\":[7,\"7\"],\"parts\":[8,\"%x\"]}}\n",
-            key, job, revision, day, (int)(1e6 * ms), key, job, key, revision, day, ms, bytes,
-            bytes, bytes / 11);
+            key, job, revision, day, (int)(1e6 * ms), key, job, key, name, day, ms, bytes, bytes,
+            bytes / 11);
 }
 
 static FILE *open_lines(const struct runs_folder *folder, char path[120], const char *mode) {
@@ -201,6 +204,8 @@ RUNS_TEST(it_is_told_in_words) {
         add_line(file, "a", "ep", revision, revision + 1, revision < 6 ? 10 : 11,
                  109 + revision / 6);
     add_line(file, "b", "ep", 1, 1, 3, 5);
+    for (int day = 1; day < 4; day++) /* each may be of another revision */
+        add_line(file, "c", "ep", -1, day, 2 + day % 2, day);
     fclose(file);
     read_lines(&history, path, NULL);
     file = open_memstream(&text, &size);
@@ -214,7 +219,9 @@ RUNS_TEST(it_is_told_in_words) {
                         "  parts the same in sum, and not in its parts, from r06, 2026-01-07 on\n"
                         "  2 of 3 exact measures changed\n"
                         "s, ep, 2 ranks, cpu b: 1 revision, 2026-01-01\n"
-                        "  ▁  3 ms, no change found\n");
+                        "  ▁  3 ms, no change found\n"
+                        "s, ep, 2 ranks, cpu c: 3 runs, 2026-01-01 to 2026-01-03\n"
+                        "  █▁█  2 .. 3 ms, no change found\n");
     free(text);
     file = open_memstream(&text, &size);
     assert_works(mp_history_print_json(&history, file, &error));

@@ -165,8 +165,8 @@ RUNS_TEST(stragglers_are_named_with_tokens_beside_waiting) {
              "75 %% of the layer's routes. It matters in 100 %% of the iterations and is\n"
              "chronic; with even tokens an iteration would take 0.67 ms less (10 %%). A system\n"
              "that spreads tokens over ranks takes this away; which can't be predicted for\n"
-             "this run, whose job and loads were not recorded (--job, --loads of record and\n"
-             "import). What even tokens would be worth, says:\n"
+             "this run, whose job and loads were not both recorded (--job, --loads of record\n"
+             "and import). What even tokens would be worth, says:\n"
              "    moeperf predict --run 1 --without imbalance --db %s\n",
              folder->database);
     assert_text(mp_report_stragglers, folder->store, NULL, expected);
@@ -282,6 +282,7 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "iteration * iteration, effective_experts = effective_experts + iteration * iteration, "
         "dead_fraction = dead_fraction + iteration * iteration / 100.0, dropped_fraction = "
         "dropped_fraction + iteration * iteration / 100.0 WHERE run_id = 2;"
+        "UPDATE iteration_summary SET start_ns = 9000000 * iteration WHERE run_id = 2;"
         "UPDATE rank SET status = iif(rank, 'failed', 'cut'), reason = 'reason ' || rank;"
         "INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), (2, 0, 'd', "
         "printf('%.201c', 'd'))");
@@ -290,6 +291,7 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "workload            text\n",
         "iterations          4 of 4\n",
         "ms/iteration        12.000\n",
+        "\none begins every    9.000 ms, before all ranks have ended the last one\n",
         "expert        6.000   46.2",
         "fssdp: no rank makes the others wait for 3 % of an iteration or more",
         ("    0        5        5.90       5.00       6.09  28.5      8.5\n"

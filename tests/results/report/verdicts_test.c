@@ -112,6 +112,28 @@ RUNS_TEST(shares_are_of_the_mean_iteration) {
                   "ep: rank 1 waits 89.78 ms of each 91.78 ms iteration (98 %) for rank 0");
 }
 
+/* Experts for 4 ms (rank 0: 6), then nothing for 5 (3) and an exchange of 1. */
+RUNS_TEST(who_waits_outside_phases_is_not_known) {
+    struct runs_rank ranks[2];
+    const struct mp_store_run run = runs_description("ep", "text");
+    for (int r = 0; r < 2; r++) {
+        runs_rank_open(folder, r, 2, &ranks[r]);
+        for (int i = 0; i < 8; i++) {
+            const int64_t at = 10000 * i;
+            const struct runs_span spans[] = {
+                {MP_PHASE_ITERATION, MP_NO_DIRECTION, at, 10000, 0, -1, -1, -1, false},
+                {MP_PHASE_EXPERT, MP_FORWARD, at, r ? 4000 : 6000, 0, 0, 50, -1, false},
+                {MP_PHASE_COMBINE, MP_FORWARD, at + 9000, 1000, 1000, 0, -1, -1, false}};
+            runs_record_all(&ranks[r], i, spans);
+        }
+        runs_clock_samples(&ranks[r]);
+    }
+    runs_ingest(folder, &run, ranks, 2);
+    assert_report(mp_report_stragglers, folder->store, NULL,
+                  "0.00 ms of 10.00 ms. 50 % of an iteration of rank 1 lie outside all phases,\n"
+                  "where waiting can't be seen.\n");
+}
+
 RUNS_TEST(one_host_has_no_network) {
     static const struct {
         const char *host;
