@@ -35,8 +35,8 @@ static const struct mp_option option_table[] = {
      "copies after the gate, where that pays"},
     {"chunks", MP_OPTION_COUNT, FIELD(chunks), "", "auto", -1, MP_MOST_DEGREE, NULL,
      "groups of a rank's experts, each with an exchange under the products of the one before; "
-     "auto: 5, or 3 if rows cross borders of nodes; 1 where they take longer than what hides them, "
-     "or gradients nine tenths of it, where messages take half of it, or the job cuts rows"},
+     "auto: 5, or 3 if rows cross borders of nodes; 1 where gradients take nine tenths of what "
+     "hides them, messages half of it, or the job cuts rows"},
     {0},
 };
 
@@ -344,15 +344,14 @@ static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
     policy->updates_early = !policy->forward_only && !policy->rematerialise;
 }
 
-/* Into how many chunks a rank's experts fall: one where rows between nodes, which are in one chunk
- * anyway, take longer than all products, or gates are busy with gradients most of the time, and
- * what is won under products they lose; and where so many messages more take half as long as the
- * products that have to hide them, which fall into chunks unevenly. */
-static int chunks_of(const struct nodewise *self, int cover) {
+/* Into how many chunks a rank's experts fall: one where gates are busy with gradients most of the
+ * time, and what rows between nodes win under products they lose, unless all gates bring them in
+ * alike; and where so many messages more take half as long as the products that have to hide them,
+ * which fall into chunks unevenly. */
+static int chunks_of(const struct nodewise *self, int layer, int cover) {
     const struct mp_nodewise_costs *costs = &self->costs;
     const struct mp_setting *setting = &self->setting;
     const int nodes = mp_topology_nodes(&self->topology), ranks = self->topology.ranks;
-    const double away = (double)(nodes - 1) / nodes;
     int64_t all = 0, left = 0;
     if (self->options.chunks != MP_AUTO)
         return self->options.chunks;
@@ -365,12 +364,9 @@ static int chunks_of(const struct nodewise *self, int cover) {
                        setting->experts * setting->seconds_per_expert) /
                       ranks;
     double latency = nodes == 1 || left > 0 ? setting->latency : setting->latency_in_node;
-    bool full = cover * away * costs->reduce_between > FULL_GATES * costs->hidden_backward;
-    bool long_rows = (double)left * away * costs->row_between * self->topology.ranks_per_node >
-                     (double)all * costs->route;
-    if (2 * (chunks - 1) * latency > products / 2 || (left > 0 && (full || long_rows)))
-        return 1;
-    return chunks;
+    double gradients = cover * (double)(nodes - 1) / nodes * costs->reduce_between;
+    bool full = left > 0 && !self->pools[layer] && gradients > FULL_GATES * costs->hidden_backward;
+    return full || 2 * (chunks - 1) * latency > products / 2 ? 1 : chunks;
 }
 
 /* What a node's ranks compute and have not.  Experts come in where they were placed, whoever else
@@ -454,7 +450,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
     if (cover == MP_AUTO && nodes > 1)
         cover = choose_cover(self, plan, limit);
     cover = nodes > 1 ? least(cover, limit) : 0;
-    plan->degree = chunks_of(self, cover);
+    plan->degree = chunks_of(self, plan->layer, cover);
     choose_ahead(self, plan, cover);
     const struct mp_nodewise_hidden hidden = {self->costs.hidden_forward,
                                               self->costs.hidden_inside};

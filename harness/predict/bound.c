@@ -5,20 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/predict/choice.h"
 #include "harness/predict/engine.h"
 #include "harness/predict/ports.h"
 
-enum { USUAL_ROUNDS = 150, LOOKS = 10 }; /* at the mean of the weights so far */
-static const double ENOUGH = 2;          /* times what all at home takes */
+enum { USUAL_ROUNDS = 150, ALIKE = 2, LOOKS = 10 }; /* LOOKS: at the mean of the weights so far */
+static const double ENOUGH = 2;                     /* times what all at home takes */
 static const double NETWORK_ROUNDING = 1e-5, LINE_ROUNDING = 1e-9;
-
-/* Weights of what may be longest, summing to one in each of them; or seconds of the same. */
-struct choice {
-    double *of;     /* [count] */
-    double *regret; /* [count], of weights */
-    double *mean;   /* [count], likewise: added up over rounds */
-    int count;
-};
 
 struct mp_bound {
     struct mp_costs *costs, *own_costs; /* own: NULL if they are those of a run */
@@ -43,13 +36,14 @@ struct mp_bound {
     /* [layers][places] of a pass: ranks' own work beside experts; and of it what the least of a
      * place's ranks does while its gates carry nothing for it. */
     double *own, *least;
-    /* [1 + places]: all passes, or a place's gates all the time; [layers] passes, [2 * places]
-     * each: work of places, gates of places.  In training the last one has backward in it. */
-    struct choice top, *pass, seconds_top, *seconds;
+    /* [1 + places]: all passes, or a place's gates all the time; behind it, [layers] passes, [2 *
+     * places] each: work of places, gates of places.  In training the last one has backward in it.
+     * kinds, [1 + layers][2]: the first of these, or place's work; and gates. */
+    struct mp_choice *top, *pass, *seconds_top, *seconds, *kinds;
     double *work, *gate, *once, *hold; /* [places] prices of a layer */
     int least_gate, most_held; /* places: of the gate that counts least; of the largest hold */
     double *at_home;           /* [1 + layers] seconds: all, passes */
-    double *kept; /* [1 + places], [layers][2 * places] weights while others are looked at */
+    double *kept;              /* all weights while others are looked at */
     double *memory;
 };
 
@@ -251,25 +245,20 @@ static void find_update(struct mp_bound *bound, const struct mp_cluster *cluster
 
 /* ---- life ---- */
 
-static void take_choice(struct choice *choice, int count, int arrays, double **memory) {
-    choice->count = count;
-    choice->of = *memory;
-    choice->regret = *memory + count;
-    choice->mean = *memory + 2 * count;
-    *memory += arrays * count;
-}
-
 static int create_memory(struct mp_bound *bound, struct mp_error *error) {
     size_t layers = (size_t)bound->layers, places = (size_t)bound->places;
     size_t pairs = layers * (size_t)bound->experts * places, ranks = (size_t)bound->ranks;
     size_t doubles = pairs + 2 * layers * places + 5 * (1 + places) + 5 * layers * 2 * places +
-                     9 * places + 2 * ranks + 1 + layers;
+                     6 * (1 + layers) + 9 * places + 2 * ranks + 1 + layers;
     double *at = bound->memory = calloc(doubles, sizeof *at);
-    bound->pass = calloc(2 * layers, sizeof *bound->pass);
-    if (!at || !bound->pass)
+    bound->top = calloc(3 * (1 + layers), sizeof *bound->top);
+    if (!at || !bound->top)
         return mp_fail(error, MP_ENOMEM, "no memory for a bound of %d layers and %d experts",
                        bound->layers, bound->experts);
-    bound->seconds = bound->pass + layers;
+    bound->pass = bound->top + 1;
+    bound->seconds_top = bound->pass + layers;
+    bound->seconds = bound->seconds_top + 1;
+    bound->kinds = bound->seconds + layers;
     bound->routes = at;
     bound->own = at += pairs;
     bound->least = at += layers * places;
@@ -283,11 +272,11 @@ static int create_memory(struct mp_bound *bound, struct mp_error *error) {
     bound->each = at += ranks;
     bound->at_home = at += ranks;
     at += 1 + layers;
-    take_choice(&bound->top, bound->places + 1, 3, &at);
-    take_choice(&bound->seconds_top, bound->places + 1, 1, &at);
-    for (int l = 0; l < bound->layers; l++) {
-        take_choice(&bound->pass[l], 2 * bound->places, 3, &at);
-        take_choice(&bound->seconds[l], 2 * bound->places, 1, &at);
+    for (int i = 0; i <= bound->layers; i++) {
+        int count = i ? 2 * bound->places : 1 + bound->places;
+        mp_choice_create(&bound->top[i], count, 3, &at);
+        mp_choice_create(&bound->seconds_top[i], count, 1, &at);
+        mp_choice_create(&bound->kinds[i], 2, 3, &at);
     }
     bound->kept = at;
     return MP_OK;
@@ -343,7 +332,7 @@ void mp_bound_destroy(struct mp_bound *bound) {
         return;
     mp_costs_destroy(bound->own_costs);
     mp_network_destroy(bound->network);
-    free(bound->pass);
+    free(bound->top);
     free(bound->memory);
     free(bound);
 }
@@ -536,7 +525,7 @@ static int take_loads(struct mp_bound *bound, const struct mp_load load[], struc
 
 static void set_prices(struct mp_bound *bound, int layer) {
     const double *forward = bound->pass[layer].of, *backward = bound->pass[bound->layers - 1].of;
-    const double *top = bound->top.of, z = top[0];
+    const double *top = bound->top->of, z = top[0];
     int places = bound->places, ways = bound->serves ? 1 : 2, least = 0, most = 0;
     for (int n = 0; n < places; n++) {
         double back = bound->serves ? 0 : backward[n];
@@ -589,7 +578,7 @@ static void add_rows(struct mp_bound *bound, int layer, int place, double rows, 
         seconds[place] += rows * bound->line_row[way][place];
         seconds[bound->places + place] += crossing * bound->row;
     }
-    bound->seconds_top.of[1 + place] += ways * crossing * bound->row;
+    bound->seconds_top->of[1 + place] += ways * crossing * bound->row;
 }
 
 static void add_holder(struct mp_bound *bound, int layer, int place) {
@@ -600,8 +589,8 @@ static void add_holder(struct mp_bound *bound, int layer, int place) {
 
 /* What so many holders, one of them with the largest hold, make gates carry. */
 static void add_hold(struct mp_bound *bound, int place, int sign) {
-    bound->seconds_top.of[1 + place] += sign * bound->held;
-    bound->seconds_top.of[1 + bound->least_gate] += sign * bound->merged;
+    bound->seconds_top->of[1 + place] += sign * bound->held;
+    bound->seconds_top->of[1 + bound->least_gate] += sign * bound->merged;
 }
 
 /* Adds what the cheapest split of an expert's routes takes. */
@@ -651,16 +640,9 @@ static void begin_seconds(struct mp_bound *bound) {
         memcpy(bound->seconds[l].of, bound->own + l * places, places * sizeof(double));
         memcpy(bound->seconds[l].of + places, bound->least + l * places, places * sizeof(double));
     }
-    bound->seconds_top.of[0] = bound->fixed;
+    bound->seconds_top->of[0] = bound->fixed;
     for (size_t n = 0; n < places; n++)
-        bound->seconds_top.of[1 + n] = bound->fixed_stream;
-}
-
-static double weighted(const struct choice *weights, const struct choice *seconds) {
-    double sum = 0;
-    for (int i = 0; i < weights->count; i++)
-        sum += weights->of[i] * seconds->of[i];
-    return sum;
+        bound->seconds_top->of[1 + n] = bound->fixed_stream;
 }
 
 /* The update goes where it counts least. */
@@ -685,84 +667,71 @@ static double evaluate(struct mp_bound *bound) {
     if (!bound->serves)
         add_update(bound);
     for (int l = 0; l < bound->layers; l++)
-        bound->seconds_top.of[0] += weighted(&bound->pass[l], &bound->seconds[l]);
-    return weighted(&bound->top, &bound->seconds_top);
+        bound->seconds_top->of[0] += mp_choice_weighted(&bound->pass[l], &bound->seconds[l]);
+    return mp_choice_weighted(bound->top, bound->seconds_top);
 }
 
 /* ---- better weights ---- */
 
-static void begin_choice(struct choice *choice, int first) {
-    for (int i = 0; i < choice->count; i++) {
-        choice->of[i] = i < first ? 1.0 / first : 0;
-        choice->regret[i] = choice->mean[i] = 0;
-    }
-}
-
-/* Weights in proportion to regrets; the mean, before that, gets the present ones.  Beyond `enough`
- * seconds no way is the least: how much longer it is would only be regretted for many rounds. */
-static void improve(struct choice *choice, const struct choice *seconds, double share,
-                    double enough) {
-    double mean = 0, sum = 0;
-    for (int i = 0; i < choice->count; i++)
-        mean += choice->of[i] * fmin(enough, seconds->of[i]);
-    for (int i = 0; i < choice->count; i++) {
-        choice->mean[i] += share * choice->of[i];
-        double regret = choice->regret[i] + fmin(enough, seconds->of[i]) - mean;
-        choice->regret[i] = regret > 0 ? regret : 0;
-        sum += choice->regret[i];
-    }
-    for (int i = 0; sum > 0 && i < choice->count; i++)
-        choice->of[i] = choice->regret[i] / sum;
-}
-
-/* Puts the mean, scaled to one, in the place of the weights. */
-static void take_mean(struct choice *choice) {
-    double sum = 0;
-    for (int i = 0; i < choice->count; i++)
-        sum += choice->mean[i];
-    for (int i = 0; i < choice->count && sum > 0; i++)
-        choice->of[i] = choice->mean[i] / sum;
-}
-
 /* The bound at the mean of the weights so far, which stay what they are. */
 static double look_at_mean(struct mp_bound *bound) {
-    double *of = bound->top.of;
-    size_t size = (size_t)bound->top.count;
-    size_t all = size + (size_t)bound->layers * 2 * (size_t)bound->places;
-    double *kept = bound->kept, *at = kept;
-    memcpy(at, of, size * sizeof *at);
-    at += size;
-    take_mean(&bound->top);
-    for (int l = 0; l < bound->layers; l++, at += 2 * bound->places) {
-        memcpy(at, bound->pass[l].of, 2 * (size_t)bound->places * sizeof *at);
-        take_mean(&bound->pass[l]);
+    double *kept = bound->kept;
+    for (int i = 0; i <= bound->layers; kept += bound->top[i++].count) {
+        memcpy(kept, bound->top[i].of, (size_t)bound->top[i].count * sizeof *kept);
+        mp_choice_take_mean(&bound->top[i]);
     }
     double value = evaluate(bound);
-    at = kept + all;
-    for (int l = bound->layers - 1; l >= 0; l--) {
-        at -= 2 * bound->places;
-        memcpy(bound->pass[l].of, at, 2 * (size_t)bound->places * sizeof *at);
-    }
-    memcpy(of, kept, size * sizeof *kept);
+    kept = bound->kept;
+    for (int i = 0; i <= bound->layers; kept += bound->top[i++].count)
+        memcpy(bound->top[i].of, kept, (size_t)bound->top[i].count * sizeof *kept);
     return value;
 }
 
-static double work_out(struct mp_bound *bound) {
+/* How many of a choice are of the first kind. */
+static int first_of(const struct mp_bound *bound, int i) {
+    return i ? bound->places : 1;
+}
+
+/* With all places alike there is little to choose, and they are much alike. */
+static double best_alike(struct mp_bound *bound, int rounds) {
+    double best = 0;
+    for (int i = 0; i <= bound->layers; i++)
+        mp_choice_begin(&bound->kinds[i], 1);
+    for (int round = 1; round <= rounds; round++) {
+        for (int i = 0; i <= bound->layers; i++) {
+            if (round == rounds)
+                mp_choice_take_mean(&bound->kinds[i]);
+            mp_choice_spread(&bound->kinds[i], first_of(bound, i), &bound->top[i]);
+        }
+        best = fmax(best, evaluate(bound));
+        for (int i = 0; i <= bound->layers; i++)
+            mp_choice_improve_kinds(&bound->kinds[i], &bound->seconds_top[i], first_of(bound, i),
+                                    round * (i ? bound->top->of[0] : 1));
+    }
+    return best;
+}
+
+static double best_of_each(struct mp_bound *bound, int rounds) {
     double best = 0;
     find_at_home(bound);
-    begin_choice(&bound->top, 1);
-    for (int l = 0; l < bound->layers; l++)
-        begin_choice(&bound->pass[l], bound->places);
-    for (int round = 1; round <= bound->rounds; round++) {
+    for (int i = 0; i <= bound->layers; i++)
+        mp_choice_begin(&bound->top[i], first_of(bound, i));
+    for (int round = 1; round <= rounds; round++) {
         best = fmax(best, evaluate(bound));
-        double share = round * bound->top.of[0];
-        for (int l = 0; l < bound->layers; l++)
-            improve(&bound->pass[l], &bound->seconds[l], share, ENOUGH * bound->at_home[1 + l]);
-        improve(&bound->top, &bound->seconds_top, round, ENOUGH * bound->at_home[0]);
-        if (round % (bound->rounds / LOOKS + 1) == 0 || round == bound->rounds)
+        double passes = bound->top->of[0];
+        for (int i = 0; i <= bound->layers; i++)
+            mp_choice_improve(&bound->top[i], &bound->seconds_top[i], round * (i ? passes : 1),
+                              ENOUGH * bound->at_home[i]);
+        if (round % (rounds / LOOKS + 1) == 0 || round == rounds)
             best = fmax(best, look_at_mean(bound));
     }
     return best;
+}
+
+static double work_out(struct mp_bound *bound) {
+    int alike = bound->rounds / ALIKE;
+    double best = best_alike(bound, alike);
+    return fmax(best, best_of_each(bound, bound->rounds - alike));
 }
 
 void mp_bound_remember(struct mp_bound *bound, struct mp_known_bounds *known) {

@@ -68,9 +68,9 @@
  * each hub, every other place holds the expert if what it saves is more than what it costs, and of
  * the holder that brings nothing over its gate no more than the largest cost of all is taken off.
  * So every value is a proven bound, with no error but rounding of sums (relative 1e-12), and no
- * solver is needed; weights are improved by regret matching (Zinkevich et al., NIPS 2007; "+" as in
- * Tammelin, arXiv 1407.5042), which is a two-player game's way to its value, and the best of the
- * values is the bound.
+ * solver is needed; weights are improved by regret matching (choice.h), which is a two-player
+ * game's way to its value, and the best of the values is the bound.  Half of the rounds are for
+ * weights with all places alike, which are few, and the best of all where places are.
  *
  * What is proven of whom.  This holds of any system on such a cluster.  Of the predictor's times
  * they hold where every rank has a gate of its own at the level between places.  Where ranks share

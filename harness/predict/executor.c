@@ -526,6 +526,13 @@ static void find_meetings(struct mp_predictor *predictor) {
         .agreement = mp_network_all_reduce(network, MP_AGREED_BYTES)};
 }
 
+/* As NCCL does, and messages do not. */
+static bool keeps_order(const struct mp_predictor *predictor) {
+    const struct mp_job *job = &predictor->job;
+    return job->transport != MP_TRANSPORT_MPI &&
+           (!predictor->costs->fitted || job->device == MP_DEVICE_CUDA);
+}
+
 int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error *error) {
     const struct mp_planner *planner = &predictor->planner;
     struct mp_schedule *schedule = &predictor->schedule;
@@ -534,6 +541,7 @@ int mp_predictor_create_executor(struct mp_predictor *predictor, struct mp_error
     schedule->learns = planner->system->after_step;
     schedule->micro_batches = predictor->options.micro_batches;
     schedule->shares = predictor->job.shared_experts > 0;
+    schedule->keeps_order = keeps_order(predictor);
     find_meetings(predictor);
     MP_TAKE(&predictor->memory, predictor->way.dense_number, predictor->layers + 1);
     MP_TAKE_EACH(&predictor->memory, predictor->layers, predictor->sums.layer_moe,

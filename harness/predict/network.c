@@ -523,25 +523,48 @@ int mp_network_check(const struct mp_network *network, struct mp_error *error) {
 
 /* ---- collectives ---- */
 
+/* Of one message of each of those who share a gate, beside its latency. */
+static double step_of(const struct mp_port_level *level, double bytes) {
+    double own = bytes / level->rank_bandwidth + level->message_cost;
+    double all = level->width * (bytes / level->bandwidth + level->message_cost);
+    return own > all ? own : all;
+}
+
 /* A ring of n ranks that gathers b bytes of each takes n-1 steps of b bytes (Patarasuk and Yuan,
- * JPDC 2009).  From far to near: first the ranks of a kind in all groups of the farthest level,
- * width of them at a time through a gate, then inside each with what has been gathered. */
+ * JPDC 2009). */
+static double ring_of(const struct mp_port_level *level, double bytes) {
+    return (level->span / level->near - 1) * (step_of(level, bytes) + level->latency);
+}
+
+/* From far to near: first the ranks of a kind in all groups of the farthest level, width of them at
+ * a time through a gate, then inside each with what has been gathered. */
 double mp_network_all_gather(const struct mp_network *network, double bytes) {
     double seconds = 0;
-    for (int l = network->levels - 1; l >= 0; l--) {
-        const struct mp_port_level *level = &network->level[l];
-        int ring = level->span / level->near;
-        double step = bytes * level->width / level->bandwidth + level->width * level->message_cost;
-        double own = bytes / level->rank_bandwidth + level->message_cost;
-        step = own > step ? own : step;
-        seconds += bytes > 0 ? (ring - 1) * (step + level->latency) : 0;
-        bytes *= ring;
+    for (int l = network->levels - 1; l >= 0 && bytes > 0; l--) {
+        seconds += ring_of(&network->level[l], bytes);
+        bytes *= network->level[l].span / network->level[l].near;
     }
     return seconds;
 }
 
+/* Up or down two trees of n ranks at once, each with half of b bytes, every rank inside one of them
+ * and a leaf of the other (Sanders, Speck and Traeff, Parallel Computing 2009, as NCCL has them
+ * from 2.4 on): its gate carries b, and the first bytes have as many steps as trees are high. */
+static double trees_of(const struct mp_port_level *level, double bytes) {
+    double seconds = step_of(level, bytes) - step_of(level, 0);
+    for (int groups = level->span / level->near; groups > 1; groups = (groups + 1) / 2)
+        seconds += step_of(level, 0) + level->latency;
+    return seconds;
+}
+
 /* Reduce-scatter from near to far is the same steps in the other order, and summing is left to the
- * processors. */
+ * processors.  Between the farthest groups by rings or by trees, whichever take less. */
 double mp_network_all_reduce(const struct mp_network *network, double bytes) {
-    return 2 * mp_network_all_gather(network, bytes / network->ranks);
+    const struct mp_port_level *far = &network->level[network->levels - 1];
+    double each = bytes / network->ranks;
+    double rings = mp_network_all_gather(network, each);
+    if (network->levels < 2 || !(bytes > 0))
+        return 2 * rings;
+    double ring = ring_of(far, each), trees = trees_of(far, bytes / far->near);
+    return 2 * (rings - ring + (trees < ring ? trees : ring));
 }

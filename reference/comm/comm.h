@@ -50,6 +50,9 @@ struct mp_comm {
     int64_t between_bytes;
 };
 
+/* Whether an operation of the background lane finds done what set out before it: it queues. */
+bool mp_comm_keeps_order(const struct mp_comm *comm);
+
 /* One rank, no library: operations are copies or nothing.  `device` makes the copies where its
  * memory is not the host's; mp_comm_self_create is for memory of the host. */
 int mp_comm_self_create(struct mp_comm **comm, struct mp_error *error);

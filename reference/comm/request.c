@@ -14,6 +14,10 @@ const struct mp_queued_operations *mp_transport_queued(const struct mp_comm *com
     return comm->ranks > 1 ? comm->operations->queued : NULL;
 }
 
+bool mp_comm_keeps_order(const struct mp_comm *comm) {
+    return mp_transport_queued(comm);
+}
+
 void mp_transport_copy(struct mp_transport *transport, mp_stream stream, void *to, const void *from,
                        size_t bytes) {
     struct mp_device *device = transport->device;

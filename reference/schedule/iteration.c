@@ -350,8 +350,12 @@ static int forward_step(const struct passage *passage, int step, struct mp_error
     return return_rows(passage, step, error);
 }
 
+static bool waits_for_copies(const struct mp_schedule *schedule, int layer) {
+    return schedule->layer[layer].passes_on && !schedule->keeps_order;
+}
+
 static int start_late(struct mp_schedule *schedule, int layer, struct mp_error *error) {
-    if (schedule->layer[layer].passes_on)
+    if (waits_for_copies(schedule, layer))
         MP_TRY(wait_fetch(schedule, layer, MP_TRAVEL_FETCH, &schedule->fetching, error));
     return start_fetch(schedule, layer, MP_TRAVEL_LATE_FETCH, &schedule->late_fetching, error);
 }
@@ -359,7 +363,7 @@ static int start_late(struct mp_schedule *schedule, int layer, struct mp_error *
 static int forward_layer(struct mp_schedule *schedule, int layer, struct mp_error *error) {
     MP_TRY(attend(schedule, layer, error));
     struct passage passage = passage_of(schedule, layer, MP_FORWARD);
-    bool late_first = passage.flat && !passage.layer->passes_on;
+    bool late_first = passage.flat && !waits_for_copies(schedule, layer);
     if (late_first)
         MP_TRY(start_late(schedule, layer, error));
     MP_TRY(send_rows(&passage, error));

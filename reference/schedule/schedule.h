@@ -23,7 +23,8 @@
  *       fetches; C_own
  *     all R are back; combine
  *
- * LATE_FETCH of copies of copies is behind rows always, and behind a wait for FETCH.
+ * LATE_FETCH of copies of copies is behind rows always, and behind a wait for FETCH, unless the
+ * lane keeps its order by itself (mp_comm_keeps_order).
  *
  * Where experts are put together from slices some layers ahead, FETCH of the layer so far on sets
  * out in l's place (and those before it with layer 0), and in backward REFETCH likewise.  Where
@@ -164,9 +165,10 @@ struct mp_schedule {
     void *self;
     const struct mp_policy *policy;
     int layers, micro_batches;
-    bool learns;                      /* the system looks at the loads after the step */
-    bool shares;                      /* there is a shared expert */
-    int micro_batch;                  /* the present one */
+    bool learns;      /* the system looks at the loads after the step */
+    bool shares;      /* there is a shared expert */
+    bool keeps_order; /* the background lane: an operation finds done what set out before */
+    int micro_batch;  /* the present one */
     struct mp_scheduled_layer *layer; /* [layers], owned */
     bool *needs_late;                 /* [layers][most steps], of all layers, owned */
     bool fetching, late_fetching;

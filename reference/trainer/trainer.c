@@ -113,6 +113,7 @@ static int create_planner(struct mp_trainer *trainer, const struct mp_job_file *
                               setting->layers, setting->topology.ranks, &trainer->schedule, error));
     trainer->spans.pauses = trainer->planner.policy.free_transfers;
     trainer->schedule.learns = file->system->after_step;
+    trainer->schedule.keeps_order = mp_comm_keeps_order(trainer->comm);
     trainer->schedule.shares = trainer->job.shared_experts > 0;
     return MP_OK;
 }

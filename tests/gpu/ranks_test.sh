@@ -77,7 +77,8 @@ chunks() {
 check fssdp
 check flexmoe options.interval=2
 check ep
-check nodewise nodes=2 options.cover=4 options.ahead=2 options.rematerialise=no # sends copies ahead
+# Sends copies ahead, and makes late ones of copies.
+check nodewise nodes=2 options.cover=4 options.ahead=2 options.rematerialise=no options.even=no
 check deepspeed options.drop-tokens=no options.zero=1 options.expert-parallel=1 \
     options.offload-optimizer=yes
 chunks ep exchange-degree=2

@@ -89,6 +89,26 @@ TEST_RANDOM_TURNS(more_is_never_worse, test_cases(4), i) {
     assert_true(bound_of(&test, 600) <= fewer * 1.005);
 }
 
+/* Twenty times the usual rounds find hardly more, with many nodes and gates as busy as ranks. */
+TEST_RANDOM(usual_rounds_are_enough) {
+    double worst = 1, sum = 0;
+    const int count = test_cases(6);
+    for (int i = 0; i < count; i++) {
+        struct test_machine machine = test_machine_of(16, 1);
+        machine.latency = machine.launch = 1e-6;
+        machine.far_bandwidth = 1e9 * pow(10, 2 * test_random_double(random));
+        AUTO(test) struct test_case test = test_make(&machine, "ep", 3, 16, 1);
+        test.job.job.sequence = 4096;
+        test.job.job.expert_width = 256;
+        test_fill_loads(&test, random, 1.2 * test_random_double(random));
+        double ratio = bound_of(&test, 0) / bound_of(&test, 3000);
+        worst = fmin(worst, ratio);
+        sum += ratio / count;
+    }
+    print_message("usual rounds over many: %.4f in the mean, %.4f at least\n", sum, worst);
+    assert_true(worst > 0.97 && sum > 0.996);
+}
+
 /* One hot expert on one node: it has to be computed there or to travel.  A deduplicating exchange
  * may send a token's row once for all of its routes. */
 TEST_TURNS(it_knows_what_travels, 2, deduplicates) {

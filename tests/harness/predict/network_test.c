@@ -148,6 +148,23 @@ TEST_EACH(collectives_by_hand, gathers, row) {
     assert_true(mp_network_all_gather(bench.network, 0) == 0);
 }
 
+/* Eight nodes: a ring takes 7 steps with an eighth each, two trees 3 with all; there and back,
+ * behind what rings of 4 ranks with a quarter take inside.  Two ranks share a card, as above. */
+static const struct {
+    const char *name;
+    double bytes, cost, between; /* of all, s, s */
+} sums[] = {{"few bytes go by trees", 4e6, 0, 3 + 0.2},
+            {"many go by rings", 4e9, 0, 7 * (1 + 200.0 / 8)},
+            {"messages cost by steps of trees", 4e6, 0.5, 3 * (1 + 2 * 0.5) + 0.2}};
+TEST_EACH(sums_go_by_rings_or_trees, sums, row) {
+    const struct shape shape = {8, 4, 2, false, 100e6, 10e6, 0.25, 1, 0};
+    AUTO(bench) struct bench bench = make_priced(&shape, row->cost);
+    double inside = 3 * (row->bytes / 4 / 100e6 + 0.25);
+    assert_close(mp_network_all_reduce(bench.network, row->bytes), 2 * (row->between + inside),
+                 1e-12);
+    assert_true(mp_network_all_reduce(bench.network, 0) == 0);
+}
+
 /* ---- properties ---- */
 
 static struct shape random_shape(uint64_t *seed) {

@@ -191,7 +191,8 @@ TEST(copies_travel_under_attention) {
     assert_string_equal(told(scribe, MP_NO_DIRECTION), "update >loss <loss");
 }
 
-/* A copy of a copy sets out when that is here, behind rows. */
+/* A copy of a copy sets out when that is here, behind rows; at once where the lane keeps its order.
+ */
 TEST(copies_are_made_of_copies) {
     AUTO(destroy_scribe) struct scribe *scribe = golden_scribe(1);
     struct mp_plan *made = scribe->plan[0];
@@ -201,6 +202,11 @@ TEST(copies_are_made_of_copies) {
     run(scribe);
     assert_contains(told(scribe, MP_FORWARD),
                     "permute0 >rows0 <rows0 <fetch0 >late-fetch0 <late-fetch0 experts0");
+    scribe->schedule.keeps_order = true;
+    run(scribe);
+    assert_contains(told(scribe, MP_FORWARD),
+                    ">late-fetch0 permute0 >rows0 <rows0 <fetch0 <late-fetch0 experts0");
+    scribe->schedule.keeps_order = false;
     made->fetch.item[1].from = made->before.owner[0];
     run(scribe);
     assert_contains(told(scribe, MP_FORWARD),
@@ -627,6 +633,7 @@ TEST_RANDOM(any_plans_keep_the_laws) {
             test_random_int(random, 0, 1) ? MP_OPTIMIZER_SLICES : MP_OPTIMIZER_OWNER;
         scribe->schedule.micro_batches = test_random_int(random, 1, 3);
         scribe->schedule.shares = test_random_int(random, 0, 1);
+        scribe->schedule.keeps_order = test_random_int(random, 0, 1);
         scribe->policy.weights_behind = test_random_int(random, 0, 1);
         scribe->policy.updates_early = test_random_int(random, 0, 1);
         for (int l = 0; scribe->policy.updates_early && l < layers; l++)
