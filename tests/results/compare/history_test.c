@@ -254,7 +254,7 @@ RUNS_TEST(its_figures_name_what_changed) {
     assert_count(names, "\n", 4);
     assert_count(names, "did not change", 0);
     for (int i = 1; i <= 4; i++)
-        assert_count(names, formatted("\n%02d-" + (i == 1), i), 1); /* no gap for those */
+        assert_count(names, formatted("%s%02d-", i > 1 ? "\n" : "", i), 1); /* no gap for those */
 }
 
 /* The only label of a flat line has all of its digits. */
