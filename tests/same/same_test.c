@@ -207,6 +207,7 @@ static void draw_job(uint64_t *random, const char *given, bool drawn,
         set(file, systems, "%s", given);
         draw_shape(random, file, systems);
         set(file, systems, "shared-experts=%d", test_random_int(random, 0, 2));
+        set(file, systems, "transport=mpi"); /* whose background lane keeps no order */
         /* In turn, until the system takes one: all of them whole, then all in chunks. */
         const int turn = met.cases + i;
         set(file, systems, "exchange=%s",

@@ -14,17 +14,12 @@ TEST_END(loads, struct mp_place_loads, mp_place_loads_destroy(it))
 static inline struct mp_cluster *make_placed_job(struct mp_predict_job *job, const char *system,
                                                  const char *name, const char *change, int layers,
                                                  int experts) {
-    struct mp_cluster *cluster = make_job(job, system);
-    char text[64];
-    mp_cluster_destroy(cluster);
-    set(job, name);
-    set(job, change);
-    snprintf(text, sizeof text, "layers=%d", layers);
-    set(job, text);
-    snprintf(text, sizeof text, "experts=%d", experts);
-    set(job, text);
-    set(job, "width=1024", "expert-width=4096", "sequence=1024");
-    cluster = read_cluster(job);
+    char named[64], layered[64];
+    snprintf(named, sizeof named, "system=%s", system);
+    snprintf(layered, sizeof layered, "layers=%d", layers);
+    struct mp_cluster *cluster =
+        make_job(job, named, name, change, layered, formatted("experts=%d", experts), "width=1024",
+                 "expert-width=4096", "sequence=1024");
     assert_int_equal(job->file.job.ranks, RANKS);
     job->file.job.batch = RANKS * TOKENS / 1024;
     return cluster;

@@ -88,7 +88,7 @@ TEST(wrong_rows_are_refused) {
         {"{\"source\": \"\"}", "source: should be some text"},
         {"{\"note\": [3]}", "note: should be one value: some text"},
         {"{\"unit\": \"furlongs\"}", "unit: \"furlongs\" is not one of speed-up, ratio"},
-        {"{\"certainty\": \"from memry\"}", "did you mean \"from memory\"?"},
+        {"{\"certainty\": \"from memry\"}", "certainty: \"from memry\" is not one of stated"},
         {"{\"values\": 3}", "unknown option \"values\" for a row; did you mean \"value\"?"},
         {"{\"value\": null}", "needs either"},
         {"{\"high\": 3}", "needs either"},
