@@ -560,11 +560,11 @@ static double trees_of(const struct mp_port_level *level, double bytes) {
 /* Reduce-scatter from near to far is the same steps in the other order, and summing is left to the
  * processors.  Between the farthest groups by rings or by trees, whichever take less. */
 double mp_network_all_reduce(const struct mp_network *network, double bytes) {
-    const struct mp_port_level *far = &network->level[network->levels - 1];
     double each = bytes / network->ranks;
     double rings = mp_network_all_gather(network, each);
     if (network->levels < 2 || !(bytes > 0))
         return 2 * rings;
+    const struct mp_port_level *far = &network->level[network->levels - 1];
     double ring = ring_of(far, each), trees = trees_of(far, bytes / far->near);
     return 2 * (rings - ring + (trees < ring ? trees : ring));
 }

@@ -144,6 +144,16 @@ static inline bool is_close_match(const struct keys *keys, int token, int expert
     return false;
 }
 
+/* Whether it may have decided that a token has room for another expert: for one of those that it
+ * has on one rank alone. */
+static inline bool is_nearly_free(const struct keys *keys, int token, const int32_t *own,
+                                  const int32_t *taken, int top_k) {
+    for (int j = 0; j < top_k; j++)
+        if (taken[j] >= 0 && !has(own, top_k, taken[j]) && is_close_match(keys, token, taken[j]))
+            return true;
+    return false;
+}
+
 /* The same of choices that tokens make together, whatever their order.  A bid that is a close call
  * may move any tokens of an auction, to a sum that is nearly as good. */
 static inline void check_matches(const int32_t *own, const int32_t *taken, int tokens, int top_k,
@@ -158,8 +168,10 @@ static inline void check_matches(const int32_t *own, const int32_t *taken, int t
             int token = i / top_k;
             apart += own[i] < 0 ? 0 : key_of(keys, token, own[i]);
             apart -= taken[i] < 0 ? 0 : key_of(keys, token, taken[i]);
-            same = same && (own[i] < 0 || has(taken + token * top_k, top_k, own[i]) ||
-                            (!auction && is_close_match(keys, token, own[i])));
+            const int32_t *mine = own + token * top_k, *theirs = taken + token * top_k;
+            same = same && (own[i] < 0 || has(theirs, top_k, own[i]) ||
+                            (!auction && (is_close_match(keys, token, own[i]) ||
+                                          is_nearly_free(keys, token, mine, theirs, top_k))));
         }
         if (same || (auction && fabs(apart) <= slack))
             continue;
