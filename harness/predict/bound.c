@@ -9,8 +9,9 @@
 #include "harness/predict/engine.h"
 #include "harness/predict/ports.h"
 
-enum { USUAL_ROUNDS = 150, ALIKE = 2, LOOKS = 10 }; /* LOOKS: at the mean of the weights so far */
-static const double ENOUGH = 2;                     /* times what all at home takes */
+/* ALIKE: of so many rounds one has all places alike.  LOOKS: at the mean of the weights so far. */
+enum { USUAL_ROUNDS = 150, ALIKE = 2, LOOKS = 10 };
+static const double ENOUGH = 2; /* times what all at home takes */
 static const double NETWORK_ROUNDING = 1e-5, LINE_ROUNDING = 1e-9;
 
 struct mp_bound {

@@ -88,7 +88,9 @@ void mp_traffic_totals(struct mp_traffic *traffic, double sent[], double receive
  *   sum over levels, far to near,
  *       (n - 1) * (sharers * (bytes / bandwidth + message-cost) + latency), bytes *= n
  * with as many sharers as ranks have one gate, and bytes / rank-bandwidth + message-cost where that
- * is longer. The sum is two gathers of bytes / ranks. Source: Patarasuk and Yuan, JPDC 2009
- * (rings). */
+ * is longer. The sum is two gathers of bytes / ranks, where at the farthest of several levels two
+ * trees take the ring's place if they take less: the bytes of a group of the next nearer level
+ * once, and ceil(log2 n) times (sharers * message-cost + latency).  Sources: Patarasuk and Yuan,
+ * JPDC 2009 (rings); Sanders, Speck and Traeff, Parallel Computing 2009 (trees). */
 double mp_network_all_reduce(const struct mp_network *network, double bytes);
 double mp_network_all_gather(const struct mp_network *network, double bytes);
