@@ -212,7 +212,7 @@ void mp_carrier_fetch(struct mp_carrier *carrier, enum mp_stage stage, bool firs
     double bytes = carrier->costs->sizes.expert, sum = 0;
     bool before = stage == MP_STAGE_BEFORE_GATE;
     carriage->any = false;
-    if (before && !first && !plan->policy->rematerialise)
+    if (before && !first && !plan->policy->rematerialise && !plan->policy->copies_stay)
         return; /* they are still there */
     if (plan->fetch.count == 0 && !(before && mp_policy_gathers(plan->policy)))
         return;
@@ -272,7 +272,8 @@ static bool leaves_now(const struct mp_carrier *carrier, bool last, int expert, 
         return plan->policy->rematerialise && mp_policy_gathers(plan->policy);
     if (mp_placement_holds(&plan->before, expert, rank))
         return false;
-    return plan->policy->rematerialise || mp_is_late(&carrier->late, expert, rank);
+    return plan->policy->rematerialise ||
+           (!plan->policy->copies_stay && mp_is_late(&carrier->late, expert, rank));
 }
 
 /* The transfers of a list that leave now. */

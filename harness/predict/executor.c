@@ -134,6 +134,8 @@ static void work_in(struct mp_predictor *predictor, enum mp_phase phase,
 
 static int plan_before(struct mp_predictor *predictor, int layer, struct mp_error *error) {
     int micro_batch = predictor->schedule.micro_batch;
+    if (layer == 0)
+        mp_planner_begin_micro_batch(&predictor->planner, micro_batch);
     MP_TRY(mp_planner_begin_layer(&predictor->planner, predictor->iteration, layer, error));
     MP_TRY(mp_gated_loads_limit(&predictor->loads, &predictor->planner, micro_batch, error));
     mp_carrier_fetch(&predictor->carrier, MP_STAGE_BEFORE_GATE, micro_batch == 0,

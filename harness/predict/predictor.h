@@ -14,7 +14,7 @@
  * of serving.
  * - Of several micro-batches, copies that are not re-materialised travel in the first and their
  *   gradients in the last one, as do replicas' and non-expert gradients; copies fetched after the
- *   gate, and what is re-materialised, travel in each.
+ *   gate, unless they stay (policy.copies_stay), and what is re-materialised, travel in each.
  * - Experts move to new homes all at once; the trainer's rounds, which save memory, are not made.
  * - Adding up gradients that arrive costs nothing.
  * - Where a plan limits how many tokens leave their node, loads are what mp_replay_limit makes of

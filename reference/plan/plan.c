@@ -157,6 +157,16 @@ static int tie_holders(struct mp_plan *plan, struct mp_error *error) {
     return MP_OK;
 }
 
+/* Whoever sent them: they are there. */
+static int add_stayed(struct mp_plan *plan, struct mp_error *error) {
+    for (int i = 0; i < plan->stayed->count; i++) {
+        const struct mp_transfer *copy = &plan->stayed->item[i];
+        MP_TRY((copy->enters ? mp_plan_add_entry : mp_plan_add_copy)(
+            plan, copy->expert, copy->to, MP_STAGE_BACKWARD_PREFETCH, error));
+    }
+    return MP_OK;
+}
+
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, struct mp_error *error) {
     size_t pairs = (size_t)plan->topology.ranks * (size_t)plan->experts;
@@ -167,6 +177,8 @@ int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
     mp_placement_copy(&plan->during, home);
     set_defaults(plan);
     memset(plan->part_begin, 0, (pairs + 1) * sizeof *plan->part_begin);
+    if (plan->stayed)
+        MP_TRY(add_stayed(plan, error));
     return mp_optimizer_sums(plan->policy->optimizer) ? tie_holders(plan, error) : MP_OK;
 }
 

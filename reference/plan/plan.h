@@ -78,6 +78,7 @@ struct mp_dispatch_window {
 struct mp_plan {
     const struct mp_policy *policy; /* of the run; borrowed */
     int64_t iteration;
+    int micro_batch; /* of the iteration */
     int layer;
     int experts;
     int64_t expert_bytes;   /* parameters of one expert, bytes */
@@ -88,7 +89,7 @@ struct mp_plan {
     struct mp_placement before; /* owners, and holders that persist between iterations */
     struct mp_placement during; /* before plus what fetch adds; always a superset */
     /* spAG: owner -> extra holder, parameters; those of MP_STAGE_BACKWARD_PREFETCH are here since
-     * the iteration before. */
+     * the iteration, or the micro-batch, before. */
     struct mp_transfers fetch;
     struct mp_transfers reduce; /* spRS: extra holder -> owner, gradients */
     struct mp_transfers share;  /* owner -> tied replica, summed gradients, after reduce */
@@ -97,6 +98,9 @@ struct mp_plan {
     /* The owners, and the ranks to which the iteration before has sent parameters ahead.  NULL: to
      * nobody; borrowed from whoever begins the plan. */
     const struct mp_placement *kept;
+    /* With policy.copies_stay, copies of the micro-batch before: the plan begins with them.  NULL:
+     * none; borrowed from whoever begins the plan. */
+    const struct mp_transfers *stayed;
     /* Homes that tied replicas are on their way to (rehome.h: asynchronous), whose ranks share the
      * sums, too.  NULL: none; borrowed. */
     const struct mp_placement *coming;
@@ -183,10 +187,10 @@ void mp_plan_destroy(struct mp_plan *plan); /* accepts NULL and a zeroed plan */
  * some runs per pair, so that lists need not grow during a step.  MP_ENOMEM. */
 int mp_plan_reserve(struct mp_plan *plan, int transfers, struct mp_error *error);
 
-/* Starts the plan of a layer and iteration: before = during = `home`, no fetches, nothing sent
- * ahead, no parts, no capacity, flat exact exchange of degree 1, no chunk_routes, no place_chunk;
- * `kept` stays as it is.  With tied replicas, or slices of a sum, reduce and share get every holder
- * beside the owner.  MP_ENOMEM. */
+/* Starts the plan of a layer and iteration: before = `home`, no fetches but what has `stayed`,
+ * nothing sent ahead, no parts, no capacity, flat exact exchange of degree 1, no chunk_routes, no
+ * place_chunk; `micro_batch`, `kept` and `stayed` are as they were set.  With tied replicas, or
+ * slices of a sum, reduce and share get every holder beside the owner.  MP_ENOMEM. */
 int mp_plan_begin(struct mp_plan *plan, int64_t iteration, int layer,
                   const struct mp_placement *home, struct mp_error *error);
 

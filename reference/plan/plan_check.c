@@ -226,10 +226,17 @@ static void check_slices(struct check *check) {
     }
 }
 
-/* Whether it was sent ahead, as its stage says. */
-static bool is_kept(const struct check *check, const struct mp_transfer *fetch) {
-    return fetch->stage == MP_STAGE_BACKWARD_PREFETCH && is_expert(check, fetch->expert) &&
-           is_rank(check, fetch->to) && mp_plan_keeps(check->plan, fetch->expert, fetch->to);
+/* Whether it is there, as its stage says: it has stayed, or was sent ahead. */
+static bool is_kept(const struct check *check, int index) {
+    const struct mp_transfers *stayed = check->plan->stayed;
+    const struct mp_transfer *fetch = &check->plan->fetch.item[index];
+    const struct mp_transfer *before =
+        stayed && index < stayed->count ? &stayed->item[index] : NULL;
+    if (fetch->stage != MP_STAGE_BACKWARD_PREFETCH || !is_expert(check, fetch->expert) ||
+        !is_rank(check, fetch->to))
+        return false;
+    return before ? before->expert == fetch->expert && before->to == fetch->to
+                  : mp_plan_keeps(check->plan, fetch->expert, fetch->to);
 }
 
 /* In the order of time: what comes before the gate, or came in the iteration before, can feed what
@@ -246,7 +253,7 @@ static void check_fetches(struct check *check) {
             if ((fetch->stage == MP_STAGE_AFTER_GATE) != late)
                 continue;
             check_fetch(check, fetch);
-            if (!late && fetch->stage != MP_STAGE_BEFORE_GATE && !is_kept(check, fetch))
+            if (!late && fetch->stage != MP_STAGE_BEFORE_GATE && !is_kept(check, index))
                 report(check, MP_PLAN_WRONG_STAGE, "expert %d is fetched to rank %d in stage %s",
                        fetch->expert, fetch->to, mp_stage_name(fetch->stage));
         }

@@ -98,6 +98,8 @@ static int create_all(struct mp_planner *planner, const struct mp_planner_config
         planner->kept = take_placements(planner);
         planner->sent = take_placements(planner);
     }
+    if (planner->policy.copies_stay && setting->micro_batches > 1)
+        MP_TAKE_EACH(&planner->memory, setting->layers, planner->stayed, planner->staying);
     MP_TRY(mp_arena_check(&planner->memory, error));
     MP_TRY(create_plans(planner, config->gradient_bytes, error));
     MP_TRY(mp_system_initial_homes(planner->system, planner->self, setting->layers, planner->home,
@@ -131,6 +133,10 @@ int mp_planner_create(const struct mp_planner_config *config, struct mp_planner 
 void mp_planner_destroy(struct mp_planner *planner) {
     for (int i = 0; planner->plan && i < plans_of(planner); i++)
         mp_plan_destroy(&planner->plan[i]);
+    for (int layer = 0; planner->staying && layer < planner->setting.layers; layer++) {
+        mp_transfers_destroy(&planner->stayed[layer]);
+        mp_transfers_destroy(&planner->staying[layer]);
+    }
     mp_transfers_destroy(&planner->moves);
     mp_system_destroy(planner->system, planner->self);
     mp_arena_release(&planner->memory);
@@ -161,11 +167,28 @@ static int share_with_coming(const struct mp_planner *planner, struct mp_plan *p
     return MP_OK;
 }
 
+void mp_planner_begin_micro_batch(struct mp_planner *planner, int micro_batch) {
+    struct mp_transfers *before = planner->stayed;
+    planner->micro_batch = micro_batch;
+    planner->stayed = planner->staying;
+    planner->staying = before;
+}
+
+static int note_staying(const struct mp_transfers *fetch, struct mp_transfers *staying,
+                        struct mp_error *error) {
+    staying->count = 0;
+    for (int i = 0; i < fetch->count; i++)
+        MP_TRY(mp_transfers_add(staying, fetch->item[i], error));
+    return MP_OK;
+}
+
 int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int layer,
                            struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(planner, layer);
     planner->planned = -1;
-    plan->kept = planner->keeps ? &planner->kept[layer] : NULL;
+    plan->micro_batch = planner->micro_batch;
+    plan->kept = planner->keeps && planner->micro_batch == 0 ? &planner->kept[layer] : NULL;
+    plan->stayed = planner->stayed && planner->micro_batch > 0 ? &planner->stayed[layer] : NULL;
     int code = mp_system_begin_plan(planner->system, planner->self, iteration, layer,
                                     &planner->home[layer], plan, error);
     if (plan->exchange == MP_EXCHANGE_FLAT)
@@ -187,6 +210,8 @@ int mp_planner_end_layer(struct mp_planner *planner, int layer, const struct mp_
                          struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(planner, layer);
     MP_TRY(mp_system_end_plan(planner->system, planner->self, load, plan, error));
+    if (planner->staying)
+        MP_TRY(note_staying(&plan->fetch, &planner->staying[layer], error));
     if (planner->sent)
         note_sent(&plan->ahead, &plan->before, &planner->sent[layer]);
     if (mp_setting_shards(&planner->setting) > 1)

@@ -52,6 +52,10 @@ struct mp_planner {
     bool keeps_plans;
     struct mp_plan *plan; /* [layers], or [1] of the layer planned last */
     int planned;          /* layer whose plan is complete in plan[0]; -1: none; not if kept */
+    /* With policy.copies_stay and several micro-batches, [layers] copies of the micro-batch before,
+     * and of the one at hand; else NULL. */
+    struct mp_transfers *stayed, *staying;
+    int micro_batch; /* at hand */
 };
 
 /* Creates the system, its first homes and plans, and begins a first plan, which says how rows
@@ -67,6 +71,8 @@ static inline struct mp_plan *mp_planner_plan(const struct mp_planner *planner, 
     return &planner->plan[planner->keeps_plans ? layer : 0];
 }
 
+/* Before the layers of each of an iteration's micro-batches, if there are several. */
+void mp_planner_begin_micro_batch(struct mp_planner *planner, int micro_batch);
 /* Begins the plan of a layer: what is known before its gate. */
 int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int layer,
                            struct mp_error *error);

@@ -98,6 +98,11 @@ struct mp_policy {
     /* Copies of MP_STAGE_BEFORE_GATE set out when rows of the layer before have, and travel under
      * its experts, too (those of layer 0 under its attention). */
     bool fetch_early;
+    /* Copies stay for all of an iteration's micro-batches, whenever they were made: those that
+     * follow begin with them, and only what they add travels; gradients are summed behind the last
+     * one. Without it, copies made before the gate stay, as all micro-batches have the same, and
+     * those made after it are made anew.  Not with rematerialise. */
+    bool copies_stay;
     /* Backward, what other ranks wait for comes first, and gradients of weights hide its way, as
      * far as that takes no memory: of each step of the exchange those of experts' first matrices
      * are computed when its rows have set out on their way back, and those of the projections that

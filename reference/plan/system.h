@@ -49,7 +49,8 @@ struct mp_setting {
     int exchange;                /* mp_exchange_kind of rows where a system's plan leaves it flat */
     int exchange_degree;         /* chunks of rows that the job asks for; 0, 1: plans say it */
     enum mp_weights_behind weights_behind;
-    int64_t tokens_per_rank; /* per iteration */
+    int micro_batches;       /* of an iteration, each with plans of its own; 0, 1: one */
+    int64_t tokens_per_rank; /* of a micro-batch */
     bool forward_only;       /* serving: no backward, no update; experts move all the same */
     int64_t expert_bytes;    /* parameters of one expert, B */
     int64_t gradient_bytes;  /* their gradient, B; 0 in serving */
@@ -150,9 +151,10 @@ struct mp_system {
     int64_t (*padding_limit)(const struct mp_setting *setting, const void *options);
 
     /* Required if MP_SYSTEM_PLANS_BEFORE_GATE.  Called per layer before its attention, after
-     * mp_plan_begin: adds copies with stage MP_STAGE_BEFORE_GATE, and sets an exchange of several
-     * rounds and its highest degree (for which the trainer makes room; after_gate may still make it
-     * flat, and the degree lower unless it deduplicates), where they differ from the plan's start.
+     * mp_plan_begin, whose plan has what stayed from the micro-batch before: adds copies with stage
+     * MP_STAGE_BEFORE_GATE, and sets an exchange of several rounds and its highest degree (for
+     * which the trainer makes room; after_gate may still make it flat, and the degree lower unless
+     * it deduplicates), where they differ from the plan's start.
      */
     int (*before_gate)(void *self, struct mp_plan *plan, struct mp_error *error);
 

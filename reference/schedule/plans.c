@@ -14,7 +14,7 @@ static bool fetches_in(const struct mp_plan *plan, enum mp_stage stage) {
  * micro-batch. */
 static bool frees_copies(const struct mp_plan *plan) {
     if (!plan->policy->rematerialise)
-        return fetches_in(plan, MP_STAGE_AFTER_GATE);
+        return !plan->policy->copies_stay && fetches_in(plan, MP_STAGE_AFTER_GATE);
     for (int i = 0; i < plan->reduce.count; i++)
         if (!mp_placement_holds(&plan->before, plan->reduce.item[i].expert,
                                 plan->reduce.item[i].from))
@@ -27,7 +27,7 @@ unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_
     bool gathers = mp_policy_gathers(plan->policy), again = plan->policy->rematerialise;
     bool sliced = mp_optimizer_sliced(plan->policy->optimizer);
     unsigned travels = 0;
-    if ((first || again) && (gathers || fetches_in(plan, MP_STAGE_BEFORE_GATE)))
+    if ((first || again || plan->policy->copies_stay) && (gathers || fetches_in(plan, MP_STAGE_BEFORE_GATE)))
         travels |= 1u << MP_TRAVEL_FETCH;
     if (fetches_in(plan, MP_STAGE_AFTER_GATE))
         travels |= 1u << MP_TRAVEL_LATE_FETCH;

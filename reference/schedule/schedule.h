@@ -200,8 +200,8 @@ int mp_schedule_settle_moves(struct mp_schedule *schedule, struct mp_error *erro
 /* ---- what plans mean for the schedule ---- */
 
 /* Which of a plan's background operations a micro-batch of several has.  Copies that stay until
- * backward travel in the first one, gradients of what stays in the last; what is freed or decided
- * anew travels in each. */
+ * backward travel in the first one, or where they are made (policy.copies_stay), gradients of what
+ * stays in the last; what is freed or decided anew travels in each. */
 unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_batches);
 /* Sets steps, passes_on, own, own_first and needs_late. */
 void mp_plan_schedule_exchange(const struct mp_plan *plan, struct mp_scheduled_layer *layer);

@@ -282,6 +282,8 @@ BREAKS(MP_PLAN_WRONG_STAGE) {
     case 0:
         if (fetch)
             fetch->stage = below(2) ? MP_STAGE_BACKWARD_REDUCE : MP_STAGE_AFTER_STEP;
+        if (fetch && below(2) && !mp_plan_keeps(&example->plan, fetch->expert, fetch->to))
+            fetch->stage = MP_STAGE_BACKWARD_PREFETCH;
         return fetch;
     case 1:
         if (reduce)

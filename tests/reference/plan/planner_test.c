@@ -106,6 +106,7 @@ static const struct mp_setting SETTING = {
     .experts = EXPERTS,
     .top_k = 1,
     .topology = {RANKS, 2},
+    .micro_batches = 3,
     .tokens_per_rank = 20,
     .expert_bytes = EXPERT_BYTES,
     .route_bytes = 8,
@@ -254,6 +255,35 @@ TEST_WITH(what_is_sent_ahead_is_kept_once, reset, NULL) {
         }
         assert_works(step(&drill, &error));
     }
+}
+
+/* Copies of one micro-batch are in the next one's plans, where they were, whoever sent them; not
+ * without the policy, and in the next iteration there are none. */
+TEST_WITH(copies_stay_for_all_micro_batches, reset, NULL) {
+    for (int stays = 0; stays < 2; stays++)
+        for (int kept = 0; kept < 2; kept++) {
+            AUTO(end) struct drill drill;
+            asked.policy.copies_stay = stays;
+            asked.destroyed = 0;
+            begin(&drill, &SYSTEM, kept);
+            for (int m = 0; m < 6; m++) {
+                const bool there = stays && m % 3 > 0;
+                mp_planner_begin_micro_batch(&drill.planner, m % 3);
+                for (int layer = 0; layer < LAYERS; layer++) {
+                    asked.copy_on = there ? -1 : 1 + layer;
+                    plan(&drill, layer);
+                    const struct mp_plan *made = mp_planner_plan(&drill.planner, layer);
+                    assert_numbers(made->micro_batch, m % 3, made->fetch.count, 1,
+                                   made->reduce.count, 1);
+                    assert_int_equal(made->fetch.item[0].to, 1 + layer);
+                    assert_int_equal(made->fetch.item[0].stage,
+                                     there ? MP_STAGE_BACKWARD_PREFETCH : MP_STAGE_BEFORE_GATE);
+                }
+                asked.copy_on = there ? -1 : 1;
+                assert_works(mp_planner_again(&drill.planner, 3, 0, &drill.load[0], &error));
+                assert_int_equal(mp_planner_plan(&drill.planner, 0)->fetch.count, 1);
+            }
+        }
 }
 
 TEST_WITH(what_breaks_the_law_is_refused, reset, NULL) {

@@ -134,14 +134,22 @@ TEST_RANDOM(shadowed_experts_stay) {
 /* One expert, a copy of every kind: which of its transfers each of three micro-batches has. */
 static const struct {
     enum mp_stage stage;
-    bool again;
+    bool again, stays;
     const char *expected[3];
 } micro_batches[] = {
-    {MP_STAGE_BEFORE_GATE, false, {"fetch", "", "sum-copies"}},
+    {MP_STAGE_BEFORE_GATE, false, false, {"fetch", "", "sum-copies"}},
+    {MP_STAGE_BEFORE_GATE,
+     false,
+     true,
+     {"fetch", "fetch", "fetch sum-copies"}}, /* a new one each */
+    {MP_STAGE_BACKWARD_PREFETCH, false, true, {"", "", "sum-copies"}},
+    {MP_STAGE_AFTER_GATE, false, true, {"late-fetch", "late-fetch", "late-fetch sum-copies"}},
     {MP_STAGE_BEFORE_GATE,
      true,
+     false,
      {"fetch refetch sum-copies", "fetch refetch sum-copies", "fetch refetch sum-copies"}},
     {MP_STAGE_AFTER_GATE,
+     false,
      false,
      {"late-fetch sum-copies", "late-fetch sum-copies", "late-fetch sum-copies"}},
 };
@@ -151,6 +159,7 @@ TEST_ROWS(micro_batches_share_what_stays, micro_batches, c) {
     owned_example(GOLDEN_TOPOLOGY, 8, GOLDEN_OWNER, &example);
     assert_works(mp_plan_add_copy(&example.plan, 0, 3, c->stage, &error));
     example.policy.rematerialise = c->again;
+    example.policy.copies_stay = c->stays;
     for (int m = 0; m < 3; m++) {
         char text[128] = "";
         unsigned travels = mp_plan_travels(&example.plan, m, 3);
