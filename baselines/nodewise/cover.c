@@ -21,6 +21,7 @@ void mp_nodewise_costs(const struct mp_setting *setting, bool rematerialises,
         .route = passes * setting->seconds_per_route,
         .product = passes * setting->seconds_per_expert,
         .hidden_forward = setting->non_moe_seconds,
+        .way = 1,
     };
     if (between > 0) {
         costs->row_between = (trains ? 4 : 2) * (double)setting->route_bytes / between;
@@ -102,8 +103,9 @@ static double seconds_with(const struct mp_nodewise_costs *costs, double hidden,
     double fetched = (covered - row->before) * away * costs->fetch_between;
     double reduced = covered * away * costs->reduce_between;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
-           mp_nodewise_exposed(fetched + own * costs->fetch_inside, hidden) +
-           mp_nodewise_exposed(reduced + own * costs->reduce_inside, costs->hidden_backward) +
+           (mp_nodewise_exposed(fetched + own * costs->fetch_inside, hidden) +
+            mp_nodewise_exposed(reduced + own * costs->reduce_inside, costs->hidden_backward)) *
+               costs->way +
            products * costs->product;
 }
 

@@ -2,6 +2,7 @@
 #include "baselines/nodewise/nodewise.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,8 @@ static const struct mp_option option_table[] = {
 enum { CHUNKS = 5, CHUNKS_WITH_AWAY = 3 };
 /* Gates that gradients keep busy for so much of what hides them have no time for rows in steps. */
 static const double FULL_GATES = 0.9;
+/* What nothing hides of copies' way, where they may be made in the next micro-batch, too. */
+static const double WAY_AT_FIRST = 1.25;
 
 /* Experts on their way between nodes that a gate takes in, and sends out. */
 struct way {
@@ -56,7 +59,7 @@ enum { FIRST_AHEAD = 2 };
 
 /* What becomes of an expert's routes: they are spread over holders, have equal parts behind all
  * gates of its node, or stay in their nodes, all of which get it. */
-enum fate { SPREAD, DIVIDED, LATE };
+enum fate { SPREAD, DIVIDED, COVERED };
 
 struct nodewise {
     struct mp_recent recent; /* first, as its hooks want it; cells [layers][experts] */
@@ -69,7 +72,7 @@ struct nodewise {
     struct mp_pieces pieces;
     struct mp_expert_chunks chunks;
     int64_t *total;  /* [experts] routes of all sources, as expected; then as they are */
-    int32_t *order;  /* [experts] hottest first; after the gate, those that leave a choice */
+    int32_t *order;  /* [experts] those that are everywhere, then hottest first */
     int32_t *other;  /* [experts] the order if gates are pooled */
     int64_t *demand; /* [nodes][experts] routes of a node's tokens, and what comes to it */
     double *work;    /* [nodes] routes per rank */
@@ -79,8 +82,9 @@ struct nodewise {
     int32_t *holder; /* [ranks of a node] */
     int32_t *with;   /* [nodes] */
     int32_t *taken;  /* [gates], of their ranks' experts: those that are sent ahead */
-    int32_t *copies; /* [ranks] of experts that others own, after the gate */
-    enum fate *fate; /* [experts] after the gate */
+    int32_t *copies; /* [ranks] of experts that others own, in the plan so far */
+    enum fate *fate; /* [experts] */
+    int64_t *seen;   /* [layers][experts] routes of the last micro-batch */
     bool *pools;     /* [layers] whose gates are pooled */
     bool *ahead;     /* [layers][experts] that are sent ahead, to the ranks of sent_to */
 };
@@ -99,7 +103,7 @@ static void create_parts(struct nodewise *self) {
     MP_TAKE_EACH(memory, ranks, self->way, self->taken, self->gate, self->copies);
     for (int rank = 0; rank < ranks && !memory->lacking; rank++)
         self->gate[rank] = rank / self->costs.ranks_per_gate;
-    MP_TAKE(memory, self->ahead, (size_t)layers * (size_t)experts);
+    MP_TAKE_EACH(memory, (size_t)layers * (size_t)experts, self->ahead, self->seen);
     MP_TAKE(memory, self->holder, of_node);
     mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
     mp_nodewise_node_create(memory, of_node, experts, self->options.memory,
@@ -192,80 +196,184 @@ static int nodewise_copies_limit(const void *opaque) {
     return ((const struct nodewise *)opaque)->options.memory;
 }
 
-/* ---- before the gate ---- */
-
-/* Loads as they were; before there are any, all experts are alike. */
-static void expect(struct nodewise *self, int layer) {
-    const struct mp_setting *setting = &self->setting;
-    const int experts = setting->experts, known = self->recent.count;
-    const int64_t *sum = self->recent.sum + (size_t)layer * (size_t)experts;
-    const int64_t routes = setting->tokens_per_rank * setting->top_k * self->topology.ranks;
-    for (int expert = 0; expert < experts; expert++)
-        self->total[expert] = known > 0 ? sum[expert] / known : routes / experts;
-    mp_load_hottest(self->total, experts, experts, self->order);
-}
+/* ---- what is where ---- */
 
 static int node_size(const struct nodewise *self, int node) {
     return mp_topology_node_end(&self->topology, node) -
            mp_topology_node_begin(&self->topology, node);
 }
 
-/* Experts go from node to node (reference/schedule/hops.h): not on from the last one, behind which
- * their owner's comes again. */
-static bool passes_on(const struct nodewise *self, int node, int owner) {
-    return mp_topology_node(&self->topology, owner) !=
-           (node + 1) % mp_topology_nodes(&self->topology);
-}
-
 static struct way *way_of(const struct nodewise *self, int rank) {
     return &self->way[self->gate[rank]];
-}
-
-/* A node's own experts, but for those that are divided.  Returns how many covered ones come into
- * it; its gates have what owners send. */
-static int begin_node(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
-    int begin = mp_topology_node_begin(&self->topology, node), size = node_size(self, node);
-    int coming = cover;
-    mp_nodewise_node_begin(&self->node, size);
-    for (int rank = begin; rank < begin + size; rank++)
-        *way_of(self, rank) = (struct way){0};
-    for (int i = 0; i < self->setting.experts; i++) {
-        int expert = self->order[i], owner = plan->during.owner[expert], covered = i < cover;
-        int64_t routes = self->total[expert];
-        if (owner < begin || owner >= begin + size || (!covered && self->pools[plan->layer]))
-            continue;
-        mp_nodewise_node_add(&self->node, owner - begin, expert,
-                             covered ? routes * size / self->topology.ranks : routes);
-        way_of(self, owner)->out += covered;
-        coming -= covered;
-    }
-    return coming;
-}
-
-/* The rank with least to do among those with fewer than `limit` copies whose gate has less to take
- * in, and to send out if the copy goes on from there, than `most`; or -1. */
-static int emptiest(const struct nodewise *self, int begin, int limit, int most, bool goes_on) {
-    const struct mp_nodewise_node *node = &self->node;
-    int found = -1;
-    for (int rank = 0; rank < node->ranks; rank++) {
-        const struct way *way = way_of(self, begin + rank);
-        if (node->copies[rank] < limit && way->in < most && way->out + goes_on <= most &&
-            (found < 0 || node->load[rank] < node->load[found]))
-            found = rank;
-    }
-    return found;
 }
 
 static bool *ahead_of(const struct nodewise *self, int layer) {
     return &self->ahead[(size_t)layer * (size_t)self->setting.experts];
 }
 
-/* Where a node has experts that are sent ahead: at the owner's place in its node, so that gates
- * have equal parts of them, and where an expert is does not depend on where it was. */
-static int sent_to(const struct nodewise *self, int node, int owner) {
-    int place =
-        owner - mp_topology_node_begin(&self->topology, mp_topology_node(&self->topology, owner));
-    return place % node_size(self, node);
+static int64_t *demand_of(const struct nodewise *self, int expert, int node) {
+    return &self->demand[(size_t)node * (size_t)self->setting.experts + (size_t)expert];
+}
+
+/* Nodes that hold an expert, ascending. */
+static int list_nodes(struct nodewise *self, const struct mp_placement *during, int expert) {
+    int count = 0;
+    for (int rank = mp_placement_next(during, expert, 0); rank >= 0;) {
+        int node = mp_topology_node(&self->topology, rank);
+        self->with[count++] = node;
+        rank = mp_placement_next(during, expert, mp_topology_node_end(&self->topology, node));
+    }
+    return count;
+}
+
+/* Ranks of a node that do, counted from its first. */
+static int list_holders(struct nodewise *self, const struct mp_placement *during, int expert,
+                        int node) {
+    int begin = mp_topology_node_begin(&self->topology, node), count = 0;
+    int end = mp_topology_node_end(&self->topology, node);
+    for (int rank = mp_placement_next(during, expert, begin); rank >= 0 && rank < end;
+         rank = mp_placement_next(during, expert, rank + 1))
+        self->holder[count++] = rank - begin;
+    return count;
+}
+
+/* Extra experts that each rank has. */
+static void count_copies(struct nodewise *self, const struct mp_placement *during) {
+    memset(self->copies, 0, (size_t)self->topology.ranks * sizeof *self->copies);
+    for (int expert = 0; expert < during->experts; expert++)
+        for (int rank = mp_placement_next(during, expert, 0); rank >= 0;
+             rank = mp_placement_next(during, expert, rank + 1))
+            self->copies[rank] += rank != during->owner[expert];
+}
+
+/* ---- loads ---- */
+
+static int64_t *seen_of(const struct nodewise *self, int layer) {
+    return &self->seen[(size_t)layer * (size_t)self->setting.experts];
+}
+
+/* Loads as they were, in the micro-batch before or in the last iterations, from all ranks alike;
+ * before there are any, all experts are alike. */
+static void expect(struct nodewise *self, const struct mp_plan *plan) {
+    const struct mp_setting *setting = &self->setting;
+    const int experts = setting->experts, known = self->recent.count, ranks = self->topology.ranks;
+    const int64_t *sum = self->recent.sum + (size_t)plan->layer * (size_t)experts;
+    const int64_t routes = setting->tokens_per_rank * setting->top_k * ranks;
+    for (int expert = 0; expert < experts; expert++) {
+        int64_t total = plan->micro_batch > 0 ? seen_of(self, plan->layer)[expert]
+                        : known > 0           ? sum[expert] / known
+                                              : routes / experts;
+        self->total[expert] = total;
+        for (int node = 0; node < mp_topology_nodes(&self->topology); node++)
+            *demand_of(self, expert, node) =
+                total * mp_topology_node_end(&self->topology, node) / ranks -
+                total * mp_topology_node_begin(&self->topology, node) / ranks;
+    }
+}
+
+static void find_demand(struct nodewise *self, const struct mp_load *load, int layer) {
+    int nodes = mp_topology_nodes(&self->topology);
+    mp_load_expert_totals(load, self->total);
+    memcpy(seen_of(self, layer), self->total, (size_t)load->experts * sizeof *self->total);
+    memset(self->demand, 0, (size_t)load->experts * (size_t)nodes * sizeof *self->demand);
+    for (int source = 0; source < load->ranks; source++) {
+        int64_t *demand = demand_of(self, 0, mp_topology_node(&self->topology, source));
+        const uint32_t *count = &load->count[(size_t)source * (size_t)load->experts];
+        for (int expert = 0; expert < load->experts; expert++)
+            demand[expert] += count[expert];
+    }
+}
+
+/* ---- what nodes get ---- */
+
+/* Experts hottest first, but behind those that are everywhere.  Returns how many of these there
+ * are. */
+static int order_experts(struct nodewise *self, const struct mp_placement *during) {
+    const int nodes = mp_topology_nodes(&self->topology), experts = during->experts;
+    int everywhere = 0;
+    mp_load_hottest(self->total, experts, experts, self->order);
+    for (int i = 0; i < experts; i++) {
+        int32_t expert = self->order[i];
+        if (list_nodes(self, during, expert) < nodes)
+            continue;
+        for (int at = i; at > everywhere; at--)
+            self->order[at] = self->order[at - 1];
+        self->order[everywhere++] = expert;
+    }
+    return everywhere;
+}
+
+/* For how many more every node has room. */
+static int room_of(const struct nodewise *self) {
+    int room = self->setting.experts;
+    for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
+        int here = 0;
+        for (int rank = mp_topology_node_begin(&self->topology, node);
+             rank < mp_topology_node_end(&self->topology, node); rank++)
+            here += self->options.memory - self->copies[rank];
+        room = least(room, here);
+    }
+    return room;
+}
+
+/* Of several micro-batches: what is not copied before the first one's gate can be before the
+ * second one's, on loads that are known then; and what is copied there serves all that are left. */
+static double weight_of_way(const struct nodewise *self, const struct mp_plan *plan, bool early) {
+    const int left = self->setting.micro_batches - plan->micro_batch;
+    if (!early || self->setting.micro_batches <= 1 || !plan->policy->copies_stay)
+        return 1;
+    return plan->micro_batch == 0 ? WAY_AT_FIRST : 1. / left;
+}
+
+/* How many experts every node should have, those first in order, of at most `limit`; before an
+ * iteration's first gate also whether the others are divided. */
+static int choose_cover(struct nodewise *self, const struct mp_plan *plan, bool early,
+                        int everywhere, int limit) {
+    const struct mp_nodewise_experts all = {&self->topology, plan->during.owner, self->total,
+                                            self->setting.experts, self->memory};
+    const double hidden = early ? self->costs.hidden_forward : 0;
+    bool *pools = &self->pools[plan->layer];
+    const bool first = early && plan->micro_batch == 0;
+    struct mp_nodewise_costs costs = *pools && !first ? self->pooled : self->costs;
+    double apart, together;
+    int32_t *order = self->order;
+    costs.way = self->pooled.way = weight_of_way(self, plan, early);
+    if (!first)
+        costs.copies_each = 0; /* those are there */
+    else
+        memcpy(self->other, order, (size_t)all.experts * sizeof *order);
+    const int cover = mp_nodewise_cover(&costs, hidden, &all, everywhere, limit, order, &apart);
+    if (!first || !(self->pooled.copies_each > 0))
+        return cover;
+    const int other =
+        mp_nodewise_cover(&self->pooled, hidden, &all, 0, limit, self->other, &together);
+    *pools = together < apart;
+    if (!*pools)
+        return cover;
+    self->order = self->other;
+    self->other = order;
+    return other;
+}
+
+/* Settles every expert's fate.  Returns how many are in every node then. */
+static int choose(struct nodewise *self, const struct mp_plan *plan, bool early) {
+    const int experts = self->setting.experts, wanted = self->options.cover;
+    const int everywhere = order_experts(self, &plan->during);
+    int cover = everywhere;
+    count_copies(self, &plan->during);
+    const int room = early || self->options.correct ? room_of(self) : 0;
+    memset(self->fate, 0, (size_t)experts * sizeof *self->fate);
+    if (mp_topology_nodes(&self->topology) == 1)
+        return 0;
+    if (wanted == MP_AUTO)
+        cover = choose_cover(self, plan, early, everywhere, least(experts, everywhere + room));
+    else if (early)
+        cover = least(wanted, everywhere + room);
+    for (int i = everywhere; i < experts; i++)
+        self->fate[self->order[i]] = i < cover                  ? COVERED
+                                     : self->pools[plan->layer] ? DIVIDED
+                                                                : SPREAD;
+    return cover;
 }
 
 /* How many of the covered experts behind each gate are sent ahead: as many as gates have no time
@@ -304,51 +412,33 @@ static void choose_ahead(struct nodewise *self, const struct mp_plan *plan, int 
     }
 }
 
-static void place_at(struct nodewise *self, int begin, int rank, int expert, bool goes_on,
-                     int64_t routes) {
-    struct way *way = way_of(self, begin + rank);
-    way->in++;
-    way->out += goes_on;
-    self->node.copies[rank]++;
-    mp_nodewise_node_add(&self->node, rank, expert, routes);
+/* Where a node has experts that are sent ahead: at the owner's place in its node, so that gates
+ * have equal parts of them, and where an expert is does not depend on where it was. */
+static int sent_to(const struct nodewise *self, int node, int owner) {
+    int place =
+        owner - mp_topology_node_begin(&self->topology, mp_topology_node(&self->topology, owner));
+    return place % node_size(self, node);
 }
 
-/* A node's own experts, and the covered ones that it has not: first those that are sent ahead. */
-static void place(struct nodewise *self, const struct mp_plan *plan, int node, int cover) {
-    const int coming = begin_node(self, plan, node, cover), size = self->node.ranks;
-    int begin = mp_topology_node_begin(&self->topology, node), each = self->costs.ranks_per_gate;
-    int gates = (begin + size - 1) / each - begin / each + 1;
-    int most = (coming + gates - 1) / gates;
-    int limit = least((coming + size - 1) / size + 1, self->options.memory);
+/* To ranks that have a copy now. */
+static int send_ahead(const struct nodewise *self, struct mp_plan *plan, struct mp_error *error) {
     const bool *ahead = ahead_of(self, plan->layer);
-    for (int i = 0; i < 2 * cover; i++) {
-        int expert = self->order[i < cover ? i : i - cover], owner = plan->during.owner[expert];
-        if ((owner >= begin && owner < begin + size) || ahead[expert] != (i < cover))
-            continue;
-        bool goes_on = passes_on(self, node, owner);
-        int rank = ahead[expert] ? sent_to(self, node, owner) : -1;
-        for (int more = most; rank < 0 && more <= most + cover; more++)
-            rank = emptiest(self, begin, limit, more, goes_on);
-        if (rank < 0)
-            return;
-        if (self->node.copies[rank] < self->options.memory)
-            place_at(self, begin, rank, expert, goes_on,
-                     self->total[expert] * size / self->topology.ranks);
-    }
-}
-
-static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
-    policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
-    policy->weights_behind = true;
-    policy->rematerialise = ((const struct nodewise *)opaque)->rematerialises;
-    policy->updates_early = !policy->forward_only && !policy->rematerialise;
+    for (int expert = 0; expert < plan->experts; expert++)
+        for (int node = 0; ahead[expert] && node < mp_topology_nodes(&self->topology); node++) {
+            int owner = plan->during.owner[expert];
+            int rank = mp_topology_node_begin(&self->topology, node) + sent_to(self, node, owner);
+            if (mp_topology_node(&self->topology, owner) != node &&
+                mp_placement_holds(&plan->during, expert, rank))
+                MP_TRY(mp_plan_send_ahead(plan, expert, rank, error));
+        }
+    return MP_OK;
 }
 
 /* Into how many chunks a rank's experts fall: one where gates are busy with gradients most of the
  * time, and what rows between nodes win under products they lose, unless all gates bring them in
  * alike; and where so many messages more take half as long as the products that have to hide them,
  * which fall into chunks unevenly. */
-static int chunks_of(const struct nodewise *self, int layer, int cover) {
+static int chunks_of(const struct nodewise *self, const struct mp_plan *plan, int cover) {
     const struct mp_nodewise_costs *costs = &self->costs;
     const struct mp_setting *setting = &self->setting;
     const int nodes = mp_topology_nodes(&self->topology), ranks = self->topology.ranks;
@@ -365,195 +455,13 @@ static int chunks_of(const struct nodewise *self, int layer, int cover) {
                       ranks;
     double latency = nodes == 1 || left > 0 ? setting->latency : setting->latency_in_node;
     double gradients = cover * (double)(nodes - 1) / nodes * costs->reduce_between;
-    bool full = left > 0 && !self->pools[layer] && gradients > FULL_GATES * costs->hidden_backward;
+    const bool last = plan->micro_batch + 1 >= setting->micro_batches || !plan->policy->copies_stay;
+    bool full = last && left > 0 && !self->pools[plan->layer] &&
+                gradients > FULL_GATES * costs->hidden_backward;
     return full || 2 * (chunks - 1) * latency > products / 2 ? 1 : chunks;
 }
 
-/* What a node's ranks compute and have not.  Experts come in where they were placed, whoever else
- * gets a copy: gates have their parts by that. */
-static int add_copies(struct nodewise *self, struct mp_plan *plan, int node, int placed,
-                      struct mp_error *error) {
-    for (int rank = 0; rank < self->node.ranks; rank++)
-        for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
-            int expert = self->node.share[at].expert;
-            int there = mp_topology_node_begin(&self->topology, node) + rank;
-            if (mp_placement_holds(&plan->during, expert, there))
-                continue;
-            MP_TRY((at < placed ? mp_plan_add_entry : mp_plan_add_copy)(
-                plan, expert, there, MP_STAGE_BEFORE_GATE, error));
-        }
-    return MP_OK;
-}
-
-/* How many experts every node gets, those first in order, and whether the others are divided. */
-static int choose_cover(struct nodewise *self, const struct mp_plan *plan, int limit) {
-    const struct mp_nodewise_experts all = {&self->topology, plan->during.owner, self->total,
-                                            self->setting.experts, self->memory};
-    const double hidden = self->costs.hidden_forward;
-    double apart, together;
-    int32_t *order = self->order;
-    memcpy(self->other, order, (size_t)all.experts * sizeof *order);
-    int cover = mp_nodewise_cover(&self->costs, hidden, &all, 0, limit, order, &apart);
-    if (self->pooled.copies_each <= 0)
-        return cover;
-    int other = mp_nodewise_cover(&self->pooled, hidden, &all, 0, limit, self->other, &together);
-    if (together >= apart)
-        return cover;
-    self->order = self->other;
-    self->other = order;
-    self->pools[plan->layer] = true;
-    return other;
-}
-
-/* Where a divided expert is behind a gate: with its owner, or with the rank that has least to do,
- * if any has room. */
-static int holder_behind(const struct nodewise *self, int begin, int gate, int owner) {
-    const struct mp_nodewise_node *node = &self->node;
-    int found = -1;
-    if (self->gate[owner] == gate)
-        return owner - begin;
-    for (int rank = 0; rank < node->ranks; rank++)
-        if (self->gate[begin + rank] == gate && node->copies[rank] < self->options.memory &&
-            (found < 0 || node->load[rank] < node->load[found]))
-            found = rank;
-    return found;
-}
-
-/* A node's own experts that no other has. */
-static int divide(struct nodewise *self, struct mp_plan *plan, int node, int cover,
-                  struct mp_error *error) {
-    const int begin = mp_topology_node_begin(&self->topology, node), end = begin + self->node.ranks;
-    const int first = self->gate[begin], last = self->gate[end - 1];
-    for (int i = cover; i < self->setting.experts && self->pools[plan->layer]; i++) {
-        int expert = self->order[i], owner = plan->during.owner[expert];
-        for (int gate = first; gate <= last && owner >= begin && owner < end; gate++) {
-            int rank = holder_behind(self, begin, gate, owner);
-            if (rank < 0)
-                continue;
-            mp_nodewise_node_fix(&self->node, rank, self->total[expert] / (last - first + 1));
-            if (begin + rank == owner)
-                continue;
-            self->node.copies[rank]++;
-            MP_TRY(mp_plan_add_copy(plan, expert, begin + rank, MP_STAGE_BEFORE_GATE, error));
-        }
-    }
-    return MP_OK;
-}
-
-static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
-    struct nodewise *self = opaque;
-    const struct mp_topology *topology = &self->topology;
-    int nodes = mp_topology_nodes(topology), cover = self->options.cover;
-    int limit = least(self->setting.experts, self->options.memory * topology->ranks_per_node);
-    self->pools[plan->layer] = false;
-    expect(self, plan->layer);
-    if (cover == MP_AUTO && nodes > 1)
-        cover = choose_cover(self, plan, limit);
-    cover = nodes > 1 ? least(cover, limit) : 0;
-    plan->degree = chunks_of(self, plan->layer, cover);
-    choose_ahead(self, plan, cover);
-    const struct mp_nodewise_hidden hidden = {self->costs.hidden_forward,
-                                              self->costs.hidden_inside};
-    for (int node = 0; node < nodes; node++) {
-        place(self, plan, node, cover);
-        const int placed = self->node.shares;
-        MP_TRY(divide(self, plan, node, cover, error));
-        if (self->options.even)
-            mp_nodewise_node_even_out(&self->node, &self->costs, hidden, self->options.memory);
-        MP_TRY(add_copies(self, plan, node, placed, error));
-    }
-    return MP_OK;
-}
-
-/* ---- after it ---- */
-
-static int64_t *demand_of(const struct nodewise *self, int expert, int node) {
-    return &self->demand[(size_t)node * (size_t)self->setting.experts + (size_t)expert];
-}
-
-/* Nodes that hold an expert, ascending. */
-static int list_nodes(struct nodewise *self, const struct mp_placement *during, int expert) {
-    int count = 0;
-    for (int rank = mp_placement_next(during, expert, 0); rank >= 0;) {
-        int node = mp_topology_node(&self->topology, rank);
-        self->with[count++] = node;
-        rank = mp_placement_next(during, expert, mp_topology_node_end(&self->topology, node));
-    }
-    return count;
-}
-
-static void find_demand(struct nodewise *self, const struct mp_load *load) {
-    int nodes = mp_topology_nodes(&self->topology);
-    memset(self->demand, 0, (size_t)load->experts * (size_t)nodes * sizeof *self->demand);
-    for (int source = 0; source < load->ranks; source++) {
-        int64_t *demand = demand_of(self, 0, mp_topology_node(&self->topology, source));
-        const uint32_t *count = &load->count[(size_t)source * (size_t)load->experts];
-        for (int expert = 0; expert < load->experts; expert++)
-            demand[expert] += count[expert];
-    }
-}
-
-/* Extra experts that each rank has. */
-static void count_copies(struct nodewise *self, const struct mp_placement *during) {
-    memset(self->copies, 0, (size_t)self->topology.ranks * sizeof *self->copies);
-    for (int expert = 0; expert < during->experts; expert++)
-        for (int rank = mp_placement_next(during, expert, 0); rank >= 0;
-             rank = mp_placement_next(during, expert, rank + 1))
-            self->copies[rank] += rank != during->owner[expert];
-}
-
-/* For how many more every node has room. */
-static int room_for_late(const struct nodewise *self) {
-    int room = self->setting.experts;
-    for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
-        int here = 0;
-        for (int rank = mp_topology_node_begin(&self->topology, node);
-             rank < mp_topology_node_end(&self->topology, node); rank++)
-            here += self->options.memory - self->copies[rank];
-        room = least(room, here);
-    }
-    return room;
-}
-
-/* Actual routes, and experts hottest first, but behind those that are everywhere.  Returns how many
- * of these there are. */
-static int order_experts(struct nodewise *self, const struct mp_load *load,
-                         const struct mp_placement *during) {
-    const int nodes = mp_topology_nodes(&self->topology), experts = during->experts;
-    int everywhere = 0;
-    mp_load_expert_totals(load, self->total);
-    mp_load_hottest(self->total, experts, experts, self->order);
-    for (int i = 0; i < experts; i++) {
-        int32_t expert = self->order[i];
-        if (list_nodes(self, during, expert) < nodes)
-            continue;
-        for (int at = i; at > everywhere; at--)
-            self->order[at] = self->order[at - 1];
-        self->order[everywhere++] = expert;
-    }
-    return everywhere;
-}
-
-/* Further experts that every node gets, now that the loads are known. */
-static void choose_late(struct nodewise *self, const struct mp_load *load,
-                        const struct mp_plan *plan) {
-    const struct mp_placement *during = &plan->during;
-    const struct mp_nodewise_experts all = {&self->topology, during->owner, self->total,
-                                            during->experts, self->memory};
-    const bool pools = self->pools[plan->layer];
-    struct mp_nodewise_costs costs = pools ? self->pooled : self->costs;
-    double seconds;
-    costs.copies_each = 0; /* those are there */
-    memset(self->fate, 0, (size_t)all.experts * sizeof *self->fate);
-    if (mp_topology_nodes(&self->topology) == 1 || self->options.cover != MP_AUTO)
-        return;
-    const int everywhere = order_experts(self, load, during);
-    const int late = self->options.correct ? room_for_late(self) : 0;
-    const int cover = mp_nodewise_cover(
-        &costs, 0, &all, everywhere, least(all.experts, everywhere + late), self->order, &seconds);
-    for (int i = everywhere; i < all.experts; i++)
-        self->fate[self->order[i]] = i < cover ? LATE : pools ? DIVIDED : SPREAD;
-}
+/* ---- who in a node computes what ---- */
 
 static void count_work(struct nodewise *self, const struct mp_placement *during) {
     int nodes = mp_topology_nodes(&self->topology);
@@ -574,7 +482,7 @@ static void assign_nodes(struct nodewise *self, const struct mp_placement *durin
     count_work(self, during);
     for (int expert = 0; expert < during->experts; expert++) {
         int count = list_nodes(self, during, expert);
-        if (self->fate[expert] == LATE)
+        if (self->fate[expert] == COVERED)
             continue;
         for (int node = 0, next = 0; node < nodes && count < nodes; node++) {
             int64_t *routes = demand_of(self, expert, node);
@@ -593,38 +501,79 @@ static void assign_nodes(struct nodewise *self, const struct mp_placement *durin
     }
 }
 
-static int list_holders(struct nodewise *self, const struct mp_placement *during, int expert,
-                        int node) {
-    int begin = mp_topology_node_begin(&self->topology, node), count = 0;
-    int end = mp_topology_node_end(&self->topology, node);
-    for (int rank = mp_placement_next(during, expert, begin); rank >= 0 && rank < end;
-         rank = mp_placement_next(during, expert, rank + 1))
-        self->holder[count++] = rank - begin;
-    return count;
-}
-
-/* What gates have to do with late copies: so far what owners send. */
-static void begin_late(struct nodewise *self, const struct mp_placement *during, int begin) {
-    const int end = begin + self->node.ranks;
-    for (int rank = begin; rank < end; rank++) {
+/* Nothing is computed yet, and gates have what owners send. */
+static void begin_node(struct nodewise *self, const struct mp_placement *during, int node) {
+    const int begin = mp_topology_node_begin(&self->topology, node), size = node_size(self, node);
+    mp_nodewise_node_begin(&self->node, size);
+    for (int rank = begin; rank < begin + size; rank++) {
         *way_of(self, rank) = (struct way){0};
         self->node.copies[rank - begin] = self->copies[rank];
     }
     for (int expert = 0; expert < during->experts; expert++) {
         int owner = during->owner[expert];
-        if (self->fate[expert] == LATE && owner >= begin && owner < end)
+        if (self->fate[expert] == COVERED && owner >= begin && owner < begin + size)
             way_of(self, owner)->out++;
     }
 }
 
-/* As `place` does; every node has room (room_for_late). */
-static void place_late(struct nodewise *self, int node, int expert, int owner) {
+/* The rank with least to do among those with room whose gate has less to take in, and to send out
+ * if the copy goes on from there, than `most`; or -1. */
+static int emptiest(const struct nodewise *self, int begin, int most, bool goes_on) {
+    const struct mp_nodewise_node *node = &self->node;
+    int found = -1;
+    for (int rank = 0; rank < node->ranks; rank++) {
+        const struct way *way = way_of(self, begin + rank);
+        if (node->copies[rank] < self->options.memory && way->in < most &&
+            way->out + goes_on <= most && (found < 0 || node->load[rank] < node->load[found]))
+            found = rank;
+    }
+    return found;
+}
+
+/* A covered expert, for which there is room (room_of).  Experts go from node to node
+ * (reference/schedule/hops.h): not on from the last one, behind which their owner's comes again. */
+static void place(struct nodewise *self, int node, int expert, int owner, bool ahead) {
     const int begin = mp_topology_node_begin(&self->topology, node);
-    const bool goes_on = passes_on(self, node, owner);
-    int rank = -1;
+    const bool goes_on =
+        mp_topology_node(&self->topology, owner) != (node + 1) % mp_topology_nodes(&self->topology);
+    int rank = ahead ? sent_to(self, node, owner) : -1;
+    if (rank >= 0 && self->node.copies[rank] >= self->options.memory)
+        rank = -1;
     for (int most = 1; rank < 0; most++)
-        rank = emptiest(self, begin, self->options.memory, most, goes_on);
-    place_at(self, begin, rank, expert, goes_on, *demand_of(self, expert, node));
+        rank = emptiest(self, begin, most, goes_on);
+    way_of(self, begin + rank)->in++;
+    way_of(self, begin + rank)->out += goes_on;
+    self->node.copies[rank]++;
+    mp_nodewise_node_add(&self->node, rank, expert, *demand_of(self, expert, node));
+}
+
+/* Where a divided expert is behind a gate: with its holder, or with the rank that has least to do,
+ * if any has room. */
+static int holder_behind(const struct nodewise *self, int begin, int gate, int holder) {
+    const struct mp_nodewise_node *node = &self->node;
+    int found = -1;
+    if (self->gate[begin + holder] == gate)
+        return holder;
+    for (int rank = 0; rank < node->ranks; rank++)
+        if (self->gate[begin + rank] == gate && node->copies[rank] < self->options.memory &&
+            (found < 0 || node->load[rank] < node->load[found]))
+            found = rank;
+    return found;
+}
+
+/* Before the gate, copies of an expert that one rank of its node has, behind the other gates. */
+static int divide(struct nodewise *self, struct mp_plan *plan, int node, int expert,
+                  struct mp_error *error) {
+    const int begin = mp_topology_node_begin(&self->topology, node), end = begin + self->node.ranks;
+    const int holder = self->holder[0];
+    for (int gate = self->gate[begin]; gate <= self->gate[end - 1]; gate++) {
+        int rank = holder_behind(self, begin, gate, holder);
+        if (rank < 0 || rank == holder)
+            continue;
+        self->node.copies[rank]++;
+        MP_TRY(mp_plan_add_copy(plan, expert, begin + rank, MP_STAGE_BEFORE_GATE, error));
+    }
+    return MP_OK;
 }
 
 /* An expert's routes in a node, in equal parts. */
@@ -640,33 +589,55 @@ static int add_parts(struct nodewise *self, int expert, int node, int holders,
     return MP_OK;
 }
 
-/* Experts that leave no choice first: with one holder in the node, or divided. */
-static int fill_node(struct nodewise *self, const struct mp_plan *plan, int node,
+/* An expert's routes to those who hold it, or get it. */
+static int fill(struct nodewise *self, struct mp_plan *plan, int node, int expert, int holders,
+                bool early, struct mp_error *error) {
+    const bool divided = self->fate[expert] == DIVIDED;
+    if (holders == 0) {
+        place(self, node, expert, plan->during.owner[expert],
+              early && ahead_of(self, plan->layer)[expert]);
+        return MP_OK;
+    }
+    if (divided && holders == 1 && early) {
+        MP_TRY(divide(self, plan, node, expert, error));
+        holders = list_holders(self, &plan->during, expert, node);
+    }
+    if (divided && holders > 1)
+        return add_parts(self, expert, node, holders, error);
+    mp_nodewise_node_spread(&self->node, expert, self->holder, holders,
+                            *demand_of(self, expert, node));
+    return MP_OK;
+}
+
+/* Experts that leave no choice first: with one holder in the node, sent ahead, or divided. */
+static int fill_node(struct nodewise *self, struct mp_plan *plan, int node, bool early,
                      struct mp_error *error) {
-    const struct mp_placement *during = &plan->during;
-    const int64_t *demand = demand_of(self, 0, node);
+    const bool *ahead = ahead_of(self, plan->layer);
+    begin_node(self, &plan->during, node);
+    for (int choice = 0; choice < 2; choice++)
+        for (int i = 0; i < plan->experts; i++) {
+            int expert = self->order[i];
+            int holders = list_holders(self, &plan->during, expert, node);
+            bool free = holders == 0 ? !(early && ahead[expert])
+                                     : holders > 1 && self->fate[expert] != DIVIDED;
+            if (free == choice && *demand_of(self, expert, node) > 0)
+                MP_TRY(fill(self, plan, node, expert, holders, early, error));
+        }
+    return MP_OK;
+}
+
+/* What a node's ranks compute and have not.  Experts come in where they were placed, whoever else
+ * gets a copy: gates have their parts by that. */
+static int add_copies(struct nodewise *self, struct mp_plan *plan, int node, int placed,
+                      struct mp_error *error) {
     const int begin = mp_topology_node_begin(&self->topology, node);
-    int several = 0;
-    mp_nodewise_node_begin(&self->node, node_size(self, node));
-    begin_late(self, during, begin);
-    for (int expert = 0; expert < during->experts; expert++) {
-        int holders = list_holders(self, during, expert, node);
-        if (demand[expert] == 0)
-            continue;
-        if (holders == 1)
-            mp_nodewise_node_spread(&self->node, expert, self->holder, 1, demand[expert]);
-        else if (self->fate[expert] == DIVIDED)
-            MP_TRY(add_parts(self, expert, node, holders, error));
-        else
-            self->order[several++] = expert;
-    }
-    for (int i = 0; i < several; i++) {
-        int expert = self->order[i], holders = list_holders(self, during, expert, node);
-        if (holders > 0)
-            mp_nodewise_node_spread(&self->node, expert, self->holder, holders, demand[expert]);
-        else
-            place_late(self, node, expert, during->owner[expert]);
-    }
+    for (int rank = 0; rank < self->node.ranks; rank++)
+        for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
+            int expert = self->node.share[at].expert;
+            if (!mp_placement_holds(&plan->during, expert, begin + rank))
+                MP_TRY((at < placed ? mp_plan_add_entry : mp_plan_add_copy)(
+                    plan, expert, begin + rank, MP_STAGE_BEFORE_GATE, error));
+        }
     return MP_OK;
 }
 
@@ -681,44 +652,62 @@ static int add_pieces(struct nodewise *self, int node, struct mp_error *error) {
 
 /* Copies that are made after the gate travel under the chunks before theirs, which is the last one
  * and smaller than others (reference/plan/chunks.h). */
-static struct mp_nodewise_hidden hidden_late(const struct nodewise *self, int chunks) {
+static struct mp_nodewise_hidden hidden_of(const struct nodewise *self, bool early, int chunks) {
     const struct mp_nodewise_node *node = &self->node;
     double before = chunks > 1 ? 1 - 0.5 / (chunks - 1) : 0, mean = 0;
+    if (early)
+        return (struct mp_nodewise_hidden){self->costs.hidden_forward, self->costs.hidden_inside};
     for (int rank = 0; rank < node->ranks; rank++)
         mean += (double)node->load[rank] / node->ranks;
     return (struct mp_nodewise_hidden){before * mean * self->setting.seconds_per_route,
                                        self->costs.hidden_inside};
 }
 
-/* To ranks that have a copy now. */
-static int send_ahead(const struct nodewise *self, struct mp_plan *plan, struct mp_error *error) {
-    const bool *ahead = ahead_of(self, plan->layer);
-    for (int expert = 0; expert < plan->experts; expert++)
-        for (int node = 0; ahead[expert] && node < mp_topology_nodes(&self->topology); node++) {
-            int owner = plan->during.owner[expert];
-            int rank = mp_topology_node_begin(&self->topology, node) + sent_to(self, node, owner);
-            if (mp_topology_node(&self->topology, owner) != node &&
-                mp_placement_holds(&plan->during, expert, rank))
-                MP_TRY(mp_plan_send_ahead(plan, expert, rank, error));
-        }
+static int plan_node(struct nodewise *self, struct mp_plan *plan, int node, bool early,
+                     struct mp_error *error) {
+    MP_TRY(fill_node(self, plan, node, early, error));
+    const int placed = self->node.shares;
+    if (early ? self->options.even : self->options.correct)
+        mp_nodewise_node_even_out(&self->node, &self->costs, hidden_of(self, early, plan->degree),
+                                  self->options.memory);
+    return early ? add_copies(self, plan, node, placed, error) : add_pieces(self, node, error);
+}
+
+/* Of loads that are expected before the gate, or known behind it. */
+static int plan_layer(struct nodewise *self, struct mp_plan *plan, bool early,
+                      struct mp_error *error) {
+    const int cover = choose(self, plan, early);
+    if (early)
+        plan->degree = chunks_of(self, plan, cover);
+    if (early && plan->micro_batch == 0)
+        choose_ahead(self, plan, cover);
+    assign_nodes(self, &plan->during);
+    mp_pieces_clear(&self->pieces);
+    for (int node = 0; node < mp_topology_nodes(&self->topology); node++)
+        MP_TRY(plan_node(self, plan, node, early, error));
     return MP_OK;
+}
+
+/* ---- the system ---- */
+
+static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
+    policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
+    policy->weights_behind = true;
+    policy->rematerialise = ((const struct nodewise *)opaque)->rematerialises;
+    policy->copies_stay = !policy->rematerialise;
+    policy->updates_early = !policy->forward_only && !policy->rematerialise;
+}
+
+static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {
+    expect(opaque, plan);
+    return plan_layer(opaque, plan, true, error);
 }
 
 static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct nodewise *self = opaque;
-    find_demand(self, load);
-    count_copies(self, &plan->during);
-    choose_late(self, load, plan);
-    assign_nodes(self, &plan->during);
-    mp_pieces_clear(&self->pieces);
-    for (int node = 0; node < mp_topology_nodes(&self->topology); node++) {
-        MP_TRY(fill_node(self, plan, node, error));
-        if (self->options.correct)
-            mp_nodewise_node_even_out(&self->node, &self->costs, hidden_late(self, plan->degree),
-                                      self->options.memory);
-        MP_TRY(add_pieces(self, node, error));
-    }
+    find_demand(self, load, plan->layer);
+    MP_TRY(plan_layer(self, plan, false, error));
     MP_TRY(mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error));
     if (plan->degree > 1 && self->options.chunks != 1)
         mp_expert_chunks_cut(&self->chunks, plan);

@@ -7,24 +7,26 @@
  * on its way home, once per node and iteration, however many tokens of the node want it; and what
  * travels under attention, or the experts of the layer before, costs nothing.  So, layer by layer:
  *
- *   cover    before the gate, on the last iteration's loads: k hot experts are copied into every
- *            node that has not their owner, those first that wait behind the busiest gate; k is
- *            what takes least: rows through the busiest gate, work, and what of the copies' way
- *            there and back nothing hides
+ *   cover    k hot experts are copied into every node that has not their owner, those first that
+ *            wait behind the busiest gate; k is what takes least: rows through the busiest gate,
+ *            work, and what of the copies' way there and back nothing hides
+ *   assign   what a node holds, it computes for its own tokens; tokens whose expert it lacks go to
+ *            the holding node with least to do
  *   place    a node's copies go, heaviest first, to the rank with least to do behind a gate that
  *            has not had its part yet of what comes in, or of what it passes on to the next node
  *   pool     where gates gain more by it than it costs: experts that are in one node alone get a
  *            copy behind each of its gates, and equal parts of their routes there
+ *   spread   inside a node an expert's routes are spread over its holders so that the fullest has
+ *            least, and a rank's own come first
  *   even     a node's fullest ranks give routes to its emptiest ones, with a copy of their largest
  *            expert, or of one that goes as a whole, as long as that saves more than one product
  *            more, and all together more than what of their way nothing hides; how full a rank
  *            is, is routes, and for every expert as many as load it like a product
- *   again    once the gate has spoken, on the actual loads: further ones, whose way nothing hides
- *   assign   what a node holds, it computes for its own tokens; tokens whose expert it lacks go to
- *            the holding node with least to do.  Inside a node an expert's routes are spread over
- *            its holders so that the fullest has least, and a rank's own come first
- *   correct  then as `even`, on the actual loads, with copies that travel under the chunks before
- *            theirs
+ *
+ * All that before the gate, on the loads of the last iteration, or micro-batch, with copies that
+ * travel under attention; and again once the gate has spoken, on the actual loads and with what is
+ * there by then, with further copies whose way the chunks before theirs hide at most.  Copies stay
+ * for all micro-batches of an iteration (policy.copies_stay).
  *
  *   ahead    in backward, covered experts that forward's gates have no time for go where they are
  *            wanted next, once they have been updated (policy.updates_early)
@@ -76,6 +78,7 @@ struct mp_nodewise_costs {
                                               sums of attention's */
     double gates;                          /* of a node to others, neighbours sharing one: */
     int ranks_per_gate;
+    double way;         /* how much a second counts that nothing hides of copies' way */
     double copies_each; /* inside its node, of an expert that is in no other */
 };
 /* Of copies that stay until backward, or are fetched again for it. */

@@ -31,6 +31,7 @@ TEST(costs_are_of_both_passes) {
                                                .hidden_forward = 7,
                                                .hidden_backward = 2 * 7 - 10,
                                                .hidden_inside = 2 * 7 - 1.5,
+                                               .way = 1,
                                                .gates = 2,
                                                .ranks_per_gate = 2};
     assert_memory_equal(&costs, &training, offsetof(struct mp_nodewise_costs, ranks_per_gate));
@@ -77,6 +78,7 @@ TEST(cover_by_hand) {
                                       .fetch_between = 40,
                                       .reduce_between = 40,
                                       .hidden_forward = 25,
+                                      .way = 1,
                                       .hidden_backward = 25,
                                       .gates = 1,
                                       .ranks_per_gate = 1};
@@ -125,7 +127,8 @@ TEST(the_busiest_gate_comes_first) {
     static const int32_t owner[] = {0, 1, 1, 1, 0};
     static const int64_t total[] = {50, 40, 35, 30, 1};
     const struct mp_topology topology = {2, 1};
-    const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
+    const struct mp_nodewise_costs costs = {
+        .row_between = 1, .way = 1, .gates = 1, .ranks_per_gate = 1};
     int64_t room[11];
     double seconds;
     int32_t order[] = {0, 1, 2, 3, 4};
@@ -140,7 +143,8 @@ TEST(experts_without_routes_are_covered_last) {
     static const int32_t owner[] = {1, 1, 2};
     static const int64_t total[] = {5, 0, 0};
     const struct mp_topology topology = {3, 1};
-    const struct mp_nodewise_costs costs = {.row_between = 1, .gates = 1, .ranks_per_gate = 1};
+    const struct mp_nodewise_costs costs = {
+        .row_between = 1, .way = 1, .gates = 1, .ranks_per_gate = 1};
     int64_t room[12];
     double seconds;
     int32_t order[] = {0, 1, 2};
@@ -157,6 +161,7 @@ TEST(further_ones_are_covered_by_hand) {
                                       .reduce_between = 40,
                                       .hidden_forward = 1e9,
                                       .hidden_backward = 1e9,
+                                      .way = 1,
                                       .gates = 1,
                                       .ranks_per_gate = 1};
     int32_t order[] = {3, 0, 2, 1};
@@ -167,6 +172,9 @@ TEST(further_ones_are_covered_by_hand) {
     costs.fetch_between = 19;
     assert_int_equal(cover_late(&costs, 0, total, 1, 4, order), 2);
     assert_int_equal(cover_late(&costs, 20, total, 1, 4, order), 4);
+    costs.way = 0.5; /* 15 + 4.75, 10 + 9.5, 0 + 14.25 */
+    assert_int_equal(cover_late(&costs, 0, total, 1, 4, order), 4);
+    costs.way = 1;
     assert_int_equal(cover_late(&costs, 0, total, 1, 1, order), 1);
     /* 15, 10 + 7 and 14: not a tenth; 13 is more; but all gradients count, of 20 s each. */
     order[1] = 0, order[2] = 2;
@@ -192,6 +200,7 @@ TEST(gates_are_pooled_by_hand) {
                                             .reduce_inside = 5,
                                             .hidden_backward = 1,
                                             .product = 7,
+                                            .way = 1,
                                             .gates = 2,
                                             .ranks_per_gate = 1};
     const struct mp_nodewise_costs pooled = mp_nodewise_pooled(&apart, 2);

@@ -201,3 +201,23 @@ TEST(copies_stay_over_micro_batches) {
     assert_close(again[1][1] / before[1][1], 1, 1e-12);
     assert_close(reduce[1][1] / reduce[1][0], 3, 1e-12);
 }
+
+/* Whenever they were made, where the policy says so: each is fetched once and has one gradient. */
+TEST(late_copies_stay_over_micro_batches) {
+    struct test_machine machine = GOOD_MACHINE;
+    machine.far_bandwidth = 1e9;
+    for (int several = 0; several < 2; several++) {
+        uint64_t random = 6;
+        AUTO(test)
+        struct test_case test =
+            test_make(&machine, "nodewise", 2, 16, several ? 3 : 1);
+        test.job.job.sequence = 16384;
+        test_fill_loads(&test, &random, 0.9);
+        const struct mp_prediction prediction = test_predict(&test);
+        const double late = prediction.bytes[MP_STAGE_AFTER_GATE];
+        assert_true(late > 0 && prediction.bytes[MP_STAGE_BACKWARD_REDUCE] > 0);
+        assert_close(prediction.bytes[MP_STAGE_BACKWARD_REDUCE] /
+                         (late + prediction.bytes[MP_STAGE_BEFORE_GATE]),
+                     1, 1e-12);
+    }
+}
