@@ -42,6 +42,20 @@ TEST(counts_of_two_databases) {
     assert_json("moeperf compare base.db more.db --json", 1, "outcome", "fail");
 }
 
+/* An option that only one of the builds had is at its default in the other. */
+TEST(options_may_have_been_added) {
+    assert_runs("cp base.db old.db");
+    execute("old.db", "UPDATE run SET job_text = replace(replace(job_text, 'gather: trees', ''), "
+                      "'  expert-parallel: auto', '')");
+    assert_says("moeperf compare old.db head.db", 0, " 0 are not, 0 cannot be told");
+    assert_runs(
+        "moeperf history base.db head.db > new; moeperf history old.db head.db | cmp - new");
+    execute("old.db", "UPDATE run SET job_text = replace(job_text, 'record: yes', 'gather: "
+                      "broadcasts') || 'options:' || char(10) || '  expert-parallel: 1'");
+    assert_says("moeperf compare old.db head.db", 2,
+                "gather (broadcasts, trees), options.expert-parallel (1, auto)\n");
+}
+
 TEST(files_are_written) {
     assert_says("moeperf compare base.db head.db --junit j.xml --benchmark-action a.json "
                 "--bencher b.json --benchstat s.txt && cat j.xml s.txt",

@@ -130,7 +130,14 @@ RUNS_TEST(revisions_stand_where_they_were_first_run) {
     assert_false(series_of(&history, "a", "rows")->point[0].differs);
 }
 
+/* What an option has whose build added it. */
+static char *added(UNUSED const struct mp_systems *systems, UNUSED const char *system,
+                   UNUSED const char *gate, UNUSED bool is_predicted) {
+    return strdup("gather: trees\n");
+}
+
 RUNS_TEST(the_same_run_counts_once) {
+    const struct mp_gate_defaults unknown = {0}, later = {.text = added};
     AUTO(history) struct mp_history history = {0};
     char path[120];
     gate_add_run(folder, &(struct gate_run){.suite_run = "a", .revision = "1111"});
@@ -143,13 +150,16 @@ RUNS_TEST(the_same_run_counts_once) {
     gate_add_run(folder,
                  &(struct gate_run){
                      .suite_run = "d", .revision = "3333", .copies_more = 2, .shares_cores = true});
-    assert_works(mp_history_add_store(&history, folder->store, &error));
+    assert_works(mp_history_add_store(&history, folder->store, unknown, &error));
     assert_int_equal(json_array_size(history.rows), 3);
+    AUTO(history) struct mp_history by_later = {0};
+    assert_works(mp_history_add_store(&by_later, folder->store, later, &error));
+    assert_true(json_equal(history.rows, by_later.rows));
     FILE *file = open_lines(folder, path, "w");
     assert_works(mp_history_write_lines(&history, 1, file, &error));
     fclose(file);
     assert_works(mp_history_add_lines(&history, path, &error));
-    assert_works(mp_history_add_store(&history, folder->store, &error));
+    assert_works(mp_history_add_store(&history, folder->store, unknown, &error));
     assert_int_equal(json_array_size(history.rows), 3);
     AUTO(history) struct mp_history again = {0};
     assert_works(mp_history_add_lines(&again, path, &error));
