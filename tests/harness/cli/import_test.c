@@ -276,7 +276,8 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file(
         "rank0_quoted.json",
         "{\"traceEvents\": [\n{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"pid\": 1, "
-        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"name\": \"a \"b\"\"}]}");
+        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"name\": \"{\"a\": \"b\", \"c\": "
+        "1}\"}, {\"ph\": \"M\", \"pid\": 1}]}");
     assert_int_equal(mkdir("folder", 0700), 0);
     write_file("empty", "");
     write_file("torn.gz", "\x1f\x8b\x08 and so on");
