@@ -16,7 +16,7 @@ static void print_line(FILE *out, const char *text) {
 }
 
 /* The latest points, between the least and the largest of them. */
-static void print_sparkline(const struct mp_history_series *series, bool is_flat, FILE *out) {
+static void print_sparkline(const struct mp_history_series *series, const char *remark, FILE *out) {
     static const char *const heights[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     const int room = table_width(out) - INDENT, most_points = room < SPARKS ? room : SPARKS,
               first = series->points > most_points ? series->points - most_points : 0;
@@ -33,7 +33,7 @@ static void print_sparkline(const struct mp_history_series *series, bool is_flat
     mp_text_add(line, sizeof line, " ", "%.4g", least);
     if (most > least)
         mp_text_add(line, sizeof line, " .. ", "%.4g", most);
-    mp_text_add(line, sizeof line, " ", "ms%s", is_flat ? ", no change found" : "");
+    mp_text_add(line, sizeof line, " ", "ms%s", remark);
     print_line(out, line);
 }
 
@@ -109,7 +109,11 @@ static void print_job(const struct mp_history_series series[], int count, FILE *
     }
     print_title(series, out);
     if (!series->exact)
-        print_sparkline(series, changes == 0, out);
+        print_sparkline(series,
+                        series->points == 1 ? ", nothing to compare it with"
+                        : changes > 0       ? ""
+                                            : ", no change found",
+                        out);
     for (int i = 0; i < count; i++) {
         for (int c = 0; c < series[i].changes; c++)
             print_change(&series[i], &series[i].change[c], out);

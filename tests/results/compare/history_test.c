@@ -230,7 +230,7 @@ RUNS_TEST(it_is_told_in_words) {
               "  2 of 3 exact measures changed\n"
               "s, ep, 2 ranks, cpu b (R) of a name as long as processors have: 1 revision,\n"
               "2026-01-01\n"
-              "  ▁ 3 ms, no change found\n"
+              "  ▁ 3 ms, nothing to compare it with\n"
               "s, ep, 2 ranks, cpu c: 3 runs, 2026-01-01 to 2026-01-03\n"
               "  █▁█ 2 .. 3 ms, no change found\n");
     free(text);
