@@ -44,6 +44,9 @@ static const struct query_field fields[] = {
     {"unattainable", QUERY_FLAG, RUN(unattainable)},
     {"processor_taken", QUERY_NUMBER, RUN(taken)},
     {"suite IN ('record', 'import')", QUERY_FLAG, RUN(foreign)},
+    {"(SELECT sum(ms) / (max(start_ms + ms) - min(start_ms)) FROM v_iteration WHERE "
+     "v_iteration.run_id = chosen.run_id AND steady)",
+     QUERY_NUMBER, RUN(at_once)},
     {"ms_p99", QUERY_NUMBER, RUN(ms_p99)},
     {"mode IS NOT NULL", QUERY_FLAG, RUN(serves)},
     {"bound_ms", QUERY_NUMBER, RUN(bound_ms)},

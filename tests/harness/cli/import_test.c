@@ -372,6 +372,19 @@ TEST_TURNS(span_tables_have_phases, 3, unit) {
     assert_run("SELECT julianday() - julianday(started_at) < 1 FROM run", "1");
 }
 
+/* Rank 1 is always half an iteration behind. */
+TEST(iterations_that_overlap_are_no_pace) {
+    start_anew();
+    assert_runs(
+        "awk 'BEGIN {print \"rank,phase,iteration,start_ms,end_ms\"; for (i = 0; i < 20; "
+        "i++) print i % 2 \",expert,\" int(i / 2) \",\" .5 * i \",\" .5 * i + 1}' >spans.csv");
+    assert_runs("moeperf import spans.csv --db run.db");
+    assert_says("moeperf report --db run.db", 0,
+                "spans: iterations overlap: on average 1.42 are under way at once, so that one\n"
+                "ends every 1.06 ms.\n",
+                LACKS("EP"));
+}
+
 TEST(span_tables_have_names) {
     start_anew();
     write_table("spans.csv", "rank,x,name,start_us,end_us,layer,direction,iteration,tokens,thread",
