@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/predict/job.h"
 #include "harness/suite/paths.h"
 #include "reference/base/arena.h"
 #include "reference/base/characters.h"
@@ -196,8 +197,11 @@ static int compare(const struct cli_call *call, struct mp_error *error) {
                        "--minimum-effect %.60s: should be percent above 0 and up to 100",
                        given.minimum_effect);
     MP_TRY(choose_all(call->words, given.database, side, error));
-    const struct mp_gate_options options = {percent / 100, given.any_machine, given.accept.word,
-                                            given.accept.count};
+    const struct mp_gate_options options = {percent / 100,
+                                            given.any_machine,
+                                            given.accept.word,
+                                            given.accept.count,
+                                            {mp_predict_job_defaults, call->systems}};
     const struct mp_gate_side base = {side[0].store, side[0].suite_run, side[0].run, side[0].runs},
                               head = {side[1].store, side[1].suite_run, side[1].run, side[1].runs};
     MP_TRY(mp_gate_compare(&base, &head, &options, &gate, error));

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "harness/cli/cli.h"
+#include "harness/predict/job.h"
 #include "results/compare/history.h"
 
 static struct {
@@ -45,12 +46,13 @@ static bool has_lines(const char *path) {
     return ending && !strcmp(ending, ".jsonl");
 }
 
-static int add_file(struct mp_history *history, const char *path, struct mp_error *error) {
+static int add_file(struct mp_history *history, const char *path, struct mp_gate_defaults defaults,
+                    struct mp_error *error) {
     MP_AUTO(store) struct mp_store *store = NULL;
     if (has_lines(path))
         return mp_history_add_lines(history, path, error);
     MP_TRY(cli_open_database(path, &store, error));
-    return mp_history_add_store(history, store, error);
+    return mp_history_add_store(history, store, defaults, error);
 }
 
 /* What is new goes behind what is there: a file that is cut meanwhile keeps its whole lines. */
@@ -68,6 +70,7 @@ static int append(const struct mp_history *history, const char *path, size_t fir
 }
 
 static int history(const struct cli_call *call, struct mp_error *error) {
+    const struct mp_gate_defaults defaults = {mp_predict_job_defaults, call->systems};
     MP_AUTO(history) struct mp_history found = {0};
     if (given.append && !has_lines(given.append))
         return mp_fail(error, MP_EINVAL, "--append %.200s: its name has to end in .jsonl",
@@ -79,9 +82,9 @@ static int history(const struct cli_call *call, struct mp_error *error) {
     if (given.append && !access(given.append, F_OK))
         MP_TRY(mp_history_add_lines(&found, given.append, error));
     const size_t known = json_array_size(found.rows);
-    MP_TRY(add_file(&found, first, error));
+    MP_TRY(add_file(&found, first, defaults, error));
     for (int i = 1; i < call->words->count; i++)
-        MP_TRY(add_file(&found, call->words->word[i], error));
+        MP_TRY(add_file(&found, call->words->word[i], defaults, error));
     if (given.append && json_array_size(found.rows) > 0) /* without any no file is begun */
         MP_TRY(append(&found, given.append, known, error));
     if (mp_history_find(&found, given.suite, given.job, error))

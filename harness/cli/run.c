@@ -154,10 +154,10 @@ static int parse_slice(const char *text, double *slice, struct mp_error *error) 
 
 /* Floors of this very measurement are kept only after it was judged by earlier ones. */
 static int keep_floors(const struct mp_gate *gate, struct mp_store *store,
-                       const struct mp_runner_result *result, bool json, struct mp_error *error) {
+                       const struct mp_runner_result *result, struct mp_error *error) {
     int kept;
     MP_TRY(mp_gate_keep_floors(gate, store, result->suite_run, &kept, error));
-    if (!json)
+    if (!given.json)
         printf("Both sides are the same program: %s\n",
                kept > 0 ? "what they differ by is kept as noise floor."
                         : "no time could be judged, so no noise floor.");
@@ -166,16 +166,17 @@ static int keep_floors(const struct mp_gate *gate, struct mp_store *store,
 
 /* Compares the two sides on standard output.  If they are the same program, their noise floors are
  * kept in the database for later comparisons.  CLI_SUCCESS, CLI_FINDING or a code. */
-static int compare_pairs(struct mp_store *store, const struct mp_runner_result *result, bool json,
-                         struct mp_error *error) {
+static int compare_pairs(const struct mp_systems *systems, struct mp_store *store,
+                         const struct mp_runner_result *result, struct mp_error *error) {
     const struct mp_gate_side base = {store, result->base_run, NULL, 0},
                               head = {store, result->suite_run, NULL, 0};
-    const struct mp_gate_options options = {.minimum_effect = MP_MINIMUM_EFFECT};
+    const struct mp_gate_options options = {.minimum_effect = MP_MINIMUM_EFFECT,
+                                            .defaults = {mp_predict_job_defaults, systems}};
     MP_AUTO(gate) struct mp_gate *gate = NULL;
     MP_TRY(mp_gate_compare(&base, &head, &options, &gate, error));
-    MP_TRY(mp_gate_print(gate, json ? MP_REPORT_JSON : MP_REPORT_TEXT, stdout, error));
+    MP_TRY(mp_gate_print(gate, given.json ? MP_REPORT_JSON : MP_REPORT_TEXT, stdout, error));
     if (gate->same_program)
-        MP_TRY(keep_floors(gate, store, result, json, error));
+        MP_TRY(keep_floors(gate, store, result, error));
     return mp_gate_outcome(gate) == MP_OUTCOME_FAIL ? CLI_FINDING : CLI_SUCCESS;
 }
 
@@ -200,7 +201,8 @@ static char *create_later(const struct mp_runner_result *result) {
 }
 
 /* The suite is read; runs it and prints.  CLI_SUCCESS, CLI_FINDING or a code. */
-static int run_suite(const struct mp_suite *suite, struct mp_error *error) {
+static int run_suite(const struct mp_systems *systems, const struct mp_suite *suite,
+                     struct mp_error *error) {
     MP_AUTO(store) struct mp_store *store = NULL;
     char trainer[MP_PATH_SIZE] = "";
     struct mp_runner_result result;
@@ -240,7 +242,7 @@ static int run_suite(const struct mp_suite *suite, struct mp_error *error) {
                        "%s: no job could be added to it; nothing is lost, this adds them: %s",
                        given.database, later);
     else if (given.pairs && result.complete > 0)
-        code = compare_pairs(store, &result, given.json, error);
+        code = compare_pairs(systems, store, &result, error);
     else if (ended > 0)
         code = given.json ? print_json(store, &result, given.database, error)
                           : print_text(store, &result, given.database, later, error);
@@ -303,7 +305,7 @@ static int carry_out(const struct mp_systems *systems, const struct cli_words *w
     MP_TRY(mp_suite_load(path, systems, &changes, &suite, error));
     if (given.pairs)
         MP_TRY(read_pairs(&suite, error));
-    return run_suite(&suite, error);
+    return run_suite(systems, &suite, error);
 }
 
 static int run(const struct cli_call *call, struct mp_error *error) {

@@ -4,45 +4,54 @@
 #include <string.h>
 
 #include "harness/cli/cli.h"
+#include "reference/base/characters.h"
+#include "results/report/table.h"
+
+enum { NAMES = 13 };
 
 static void print_row(FILE *out, const char *name, const char *text) {
     if (!*text)
         return;
-    fprintf(out, "%-12s ", name);
-    cli_print_clean(out, text, strlen(text));
-    fputc('\n', out);
+    fprintf(out, "%-*s", NAMES, name);
+    table_filled(out, NAMES, NAMES, text);
 }
 
 void cli_print_trace(FILE *out, const struct mp_trace_info *info,
                      const struct mp_trace_summary *summary) {
     const struct mp_trace_shape *shape = &info->shape;
     const struct mp_trace_place *worst = &summary->worst_at;
+    char text[200];
     print_row(out, "source", info->source ? info->source : "");
     print_row(out, "notes", info->notes ? info->notes : "");
-    fprintf(out, "%-12s ranks %d, experts %d, layers %d, micro-batches %d, ", "shape", shape->ranks,
-            shape->experts, shape->layers, shape->micro_batches);
+    snprintf(text, sizeof text,
+             "ranks %d, experts %d, layers %d, micro-batches %d, experts per token ", shape->ranks,
+             shape->experts, shape->layers, shape->micro_batches);
     if (shape->top_k > 0)
-        fprintf(out, "experts per token %d\n", shape->top_k);
+        mp_text_add(text, sizeof text, "", "%d", shape->top_k);
     else
-        fprintf(out, "experts per token not known\n");
-    fprintf(out, "%-12s %" PRId64 ", numbered %" PRId64 " .. %" PRId64 "\n", "iterations",
-            summary->iterations, summary->first, summary->last);
-    fprintf(out, "%-12s %" PRId64 " in %" PRId64 " block%s", "routes", summary->routes,
-            summary->blocks, summary->blocks == 1 ? "" : "s");
+        mp_text_add(text, sizeof text, "", "not known");
+    print_row(out, "shape", text);
+    snprintf(text, sizeof text, "%" PRId64 ", numbered %" PRId64 " .. %" PRId64,
+             summary->iterations, summary->first, summary->last);
+    print_row(out, "iterations", text);
+    snprintf(text, sizeof text, "%" PRId64 " in %" PRId64 " block%s", summary->routes,
+             summary->blocks, summary->blocks == 1 ? "" : "s");
     if (summary->empty)
-        fprintf(out, ", %" PRId64 " of them without any", summary->empty);
+        mp_text_add(text, sizeof text, ", ", "%" PRId64 " of them without any", summary->empty);
     if (info->ragged)
-        fputs("; ragged", out);
-    fprintf(out, "\n%-12s fullest expert / mean of a layer: ", "imbalance");
+        mp_text_add(text, sizeof text, "; ", "ragged");
+    print_row(out, "routes", text);
+    snprintf(text, sizeof text, "fullest expert / mean of a layer: ");
     if (summary->empty == summary->blocks) {
-        fputs("there are no routes\n", out);
-        return;
+        mp_text_add(text, sizeof text, "", "there are no routes");
+    } else {
+        mp_text_add(text, sizeof text, "", "median %.2f, worst %.2f (iteration %" PRId64,
+                    summary->median[MP_EXPERT_MAX_OVER_MEAN], summary->worst, worst->iteration);
+        if (shape->micro_batches > 1)
+            mp_text_add(text, sizeof text, ", ", "micro-batch %d", worst->micro_batch);
+        mp_text_add(text, sizeof text, ", ", "layer %d)", worst->layer);
     }
-    fprintf(out, "median %.2f, worst %.2f (iteration %" PRId64,
-            summary->median[MP_EXPERT_MAX_OVER_MEAN], summary->worst, worst->iteration);
-    if (shape->micro_batches > 1)
-        fprintf(out, ", micro-batch %d", worst->micro_batch);
-    fprintf(out, ", layer %d)\n", worst->layer);
+    print_row(out, "imbalance", text);
 }
 
 /* `writer`, `statistics` and `tokens`: NULL for none. */

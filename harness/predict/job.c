@@ -77,6 +77,21 @@ int mp_predict_job_text(const struct mp_predict_job *job, bool is_predicted, cha
     return code;
 }
 
+char *mp_predict_job_defaults(const struct mp_systems *systems, const char *system,
+                              const char *gate, bool is_predicted) {
+    MP_AUTO(predict_job) struct mp_predict_job job;
+    struct mp_error unused = {0};
+    char *text, assignment[2][100];
+    if (mp_predict_job_create(&job, &unused))
+        return NULL;
+    snprintf(assignment[0], sizeof *assignment, "system=%s", system);
+    snprintf(assignment[1], sizeof *assignment, "gate=%s", gate);
+    for (int i = 0; i < 2; i++)
+        mp_predict_job_set(&job, assignment[i], systems, &unused);
+    mp_predict_job_text(&job, is_predicted, &text, &unused);
+    return text;
+}
+
 /* ---- what is compared ---- */
 
 int mp_predict_job_deciding(const struct mp_predict_job *job, bool is_predicted,

@@ -98,6 +98,11 @@ uint64_t mp_predict_job_setting(const struct mp_predict_job *job, bool is_predic
 int mp_predict_job_text(const struct mp_predict_job *job, bool is_predicted, char **text,
                         struct mp_error *error);
 
+/* Such a text of a job that says its system and gate alone, as far as they are known
+ * (mp_gate_defaults). */
+char *mp_predict_job_defaults(const struct mp_systems *systems, const char *system,
+                              const char *gate, bool is_predicted);
+
 /* Loads of the job as a stream of its shape: opens the trace or starts the generator, and fits it.
  * `cluster` gives the ranks.  With fit, a trace that has one micro-batch per iteration stays so:
  * its loads stand for each of the job's.  Loads of one source (all ranks together), or of a whole

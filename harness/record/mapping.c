@@ -503,6 +503,7 @@ static int cut_around_waits(struct mp_mapping *mapping, struct mp_error *error) 
 
 static void sum_up(struct mp_mapping *mapping) {
     struct mp_mapping_totals *totals = &mapping->totals;
+    bool has_combines = false;
     totals->last = -1;
     for (size_t i = 0; i < mapping->matches; i++) {
         const struct match *match = &mapping->match[i];
@@ -510,6 +511,9 @@ static void sum_up(struct mp_mapping *mapping) {
         totals->enclosed += match->dropped;
         totals->spans += is_span;
         totals->combines += is_span && match->by_order && match->phase == MP_PHASE_COMBINE;
+        totals->counted += is_span && !match->by_order && match->phase == MP_PHASE_DISPATCH &&
+                           match->rule->layer.source == MP_RULE_COUNT;
+        has_combines = has_combines || (is_span && match->phase == MP_PHASE_COMBINE);
         totals->of_model += is_span && mp_mapping_of_model(match->phase);
         if (!is_span || match->phase != MP_PHASE_ITERATION)
             continue;
@@ -518,6 +522,7 @@ static void sum_up(struct mp_mapping *mapping) {
         if (match->iteration > totals->last)
             totals->last = match->iteration;
     }
+    totals->counted = has_combines ? 0 : totals->counted;
 }
 
 static int fill(struct mp_mapping *mapping, struct mp_error *error) {

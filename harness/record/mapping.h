@@ -22,6 +22,7 @@ struct mp_mapping_totals {
     int64_t spans;          /* that they became */
     int64_t of_model;       /* spans of a phase of the model */
     int64_t combines;       /* spans that are combine by their order only (matches.h) */
+    int64_t counted;        /* dispatches of numbered layers, where there is no combine at all */
     int64_t enclosed;       /* matched a rule, and lie in another span */
     int64_t unfinished;     /* were open at the end, matched or not */
     int64_t iterations;     /* spans of phase iteration ... */

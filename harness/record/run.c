@@ -197,6 +197,7 @@ static void say_totals(const struct record_process processes[], int count, FILE 
         sum.ranges += one->ranges;
         sum.spans += one->spans;
         sum.combines += one->combines;
+        sum.counted += one->counted;
         sum.enclosed += one->enclosed;
         sum.unfinished += one->unfinished;
         sum.unmatched_ends += one->unmatched_ends;
@@ -218,6 +219,11 @@ static void say_totals(const struct record_process processes[], int count, FILE 
                 "exchanges: no range is a combine by its name; %lld behind experts are called "
                 "combine and those before dispatch, by their order\n",
                 (long long)sum.combines);
+    if (sum.counted > 0)
+        fprintf(stream,
+                "exchanges: no range tells dispatch from combine: all %lld are called dispatch and "
+                "counted as layers, which are not the model's; ranges of experts tell it\n",
+                (long long)sum.counted);
     if (sum.unmatched_ends + sum.unfinished + sum.lost > 0)
         fprintf(stream,
                 "the program: ends without a beginning %lld, ranges left open %lld, too many at a "

@@ -10,7 +10,7 @@
 #include "harness/workload/input.h"
 #include "reference/base/arena.h"
 
-enum { CHUNK = 1 << 16, DEPTH_EVENT = 3, DEPTH_ARGUMENTS = 4, KEY_BYTES = 48 };
+enum { CHUNK = 1 << 16, AHEAD = 256, DEPTH_EVENT = 3, DEPTH_ARGUMENTS = 4, KEY_BYTES = 48 };
 
 /* Two times can be added. */
 #define TIME_LIMIT (INT64_C(1) << 61)
@@ -373,21 +373,54 @@ static const yajl_callbacks callbacks = {.yajl_number = on_number,
 /* Where in the text a chunk ended. */
 struct place {
     bool in_text, is_escaped, in_word, is_blanked;
+    bool has_key; /* what was last in front of a text is a colon */
 };
 
-/* What torch writes and JSON has not: line breaks and the like in names, blanks like others between
- * values, become blanks; nan and inf, for numbers that nothing here reads, become 0. */
-static struct place mended(struct place at, unsigned char chunk[], size_t size) {
+static const char *behind_blanks(const char *at) {
+    return at + strspn(at, " ");
+}
+
+/* Whether a text ends at a quote, by what is behind it: every one of JSON does, and one that torch
+ * did not escape hardly ever.  What is not known yet is as it should be. */
+static bool ends_text(bool has_key, const char *at) {
+    at = behind_blanks(at);
+    if (!has_key)
+        return strchr(":,]", *at);
+    if (*at == '}')
+        return strchr(",]}", *behind_blanks(at + 1));
+    if (*at != ',' || *(at = behind_blanks(at + 1)) != '"')
+        return !*at;
+    at += 1 + strcspn(at + 1, "\"");
+    return !*at || at[-1] == '\\' || strchr(":", *behind_blanks(at + 1));
+}
+
+static bool is_escape(const char *at) {
+    return at[1] == 'u' ? strspn(at + 2, "0123456789abcdefABCDEF") >= 4
+                        : strchr("\"\\/bfnrt", at[1]) != NULL;
+}
+
+/* What torch writes and JSON has not: nan and inf, for numbers that nothing here reads, become 0;
+ * quotes and backslashes of names that are not escaped others.  Behind `size` bytes it looks at
+ * what follows, up to a zero. */
+static struct place mended(struct place at, char chunk[], size_t size) {
     for (size_t i = 0; i < size; i++) {
-        const unsigned char c = chunk[i] = chunk[i] < ' ' ? ' ' : chunk[i];
+        const char c = chunk[i];
         if (at.in_text) {
-            at.in_text = c != '"' || at.is_escaped;
-            at.is_escaped = c == '\\' && !at.is_escaped;
+            if (at.is_escaped) {
+                at.is_escaped = false;
+            } else if (c == '\\') {
+                at.is_escaped = is_escape(chunk + i);
+                chunk[i] = at.is_escaped ? c : '/';
+            } else if (c == '"') {
+                at.in_text = !ends_text(at.has_key, chunk + i + 1);
+                chunk[i] = at.in_text ? '\'' : c;
+            }
             continue;
         }
         const bool was_in_word = at.in_word;
         at.in_text = c == '"';
-        at.in_word = isalpha(c);
+        at.in_word = isalpha((unsigned char)c);
+        at.has_key = c == ':' || (at.has_key && !strchr("{[,", c));
         if (at.in_word && !was_in_word)
             at.is_blanked = strchr("iINn", c) != NULL;
         if (at.in_word && at.is_blanked)
@@ -401,15 +434,22 @@ static int parse(struct mp_input *input, yajl_handle parser, struct reading *rea
                  struct mp_error *error) {
     struct kineto_header *header = reading->header;
     struct mp_error damage = {0};
-    unsigned char chunk[CHUNK];
+    char chunk[CHUNK + 1];
     struct place place = {0};
     int64_t read = 0;
-    size_t got = sizeof chunk;
+    size_t kept = 0;
     yajl_status status = yajl_status_ok;
-    while (status == yajl_status_ok && got == sizeof chunk) {
-        mp_input_read(input, chunk, sizeof chunk, &got, &damage);
-        place = mended(place, chunk, got);
-        status = yajl_parse(parser, chunk, got);
+    for (bool is_last = false; status == yajl_status_ok && !is_last;) {
+        size_t got;
+        mp_input_read(input, chunk + kept, CHUNK - kept, &got, &damage);
+        is_last = kept + got < CHUNK;
+        for (char *at = chunk + kept; at < chunk + kept + got; at++)
+            *at = (unsigned char)*at < ' ' ? ' ' : *at; /* line breaks in names */
+        kept += got;
+        chunk[kept] = '\0';
+        const size_t size = is_last ? kept : CHUNK - AHEAD;
+        place = mended(place, chunk, size);
+        status = yajl_parse(parser, (unsigned char *)chunk, size);
         if (status == yajl_status_error) {
             /* yajl's sentence ends in a line break. */
             unsigned char *sentence = yajl_get_error(parser, 0, NULL, 0);
@@ -420,7 +460,8 @@ static int parse(struct mp_input *input, yajl_handle parser, struct reading *rea
             if (sentence)
                 yajl_free_error(parser, sentence);
         }
-        read += (int64_t)got;
+        read += (int64_t)size;
+        memmove(chunk, chunk + size, kept -= size);
     }
     MP_TRY(reading->code);
     if (damage.code && damage.code != MP_EFORMAT)

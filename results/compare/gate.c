@@ -258,8 +258,8 @@ int mp_gate_compare(const struct mp_gate_side *base, const struct mp_gate_side *
         return mp_no_memory(error);
     made->minimum_effect =
         options->minimum_effect > 0 ? options->minimum_effect : MP_MINIMUM_EFFECT;
-    MP_TRY(side_load(base, "base", &comparison.base, error));
-    MP_TRY(side_load(head, "head", &comparison.head, error));
+    MP_TRY(side_load(base, "base", options->defaults, &comparison.base, error));
+    MP_TRY(side_load(head, "head", options->defaults, &comparison.head, error));
     MP_TRY(compare_all(&comparison, error));
     *gate = made;
     made = NULL;

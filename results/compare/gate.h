@@ -111,11 +111,21 @@ struct mp_gate_side {
     int runs;
 };
 
+struct mp_systems;
+/* What jobs are by default.  `text` makes the file of a job of this system and gate that names
+ * every option, to be freed; NULL: unknown. */
+struct mp_gate_defaults {
+    char *(*text)(const struct mp_systems *systems, const char *system, const char *gate,
+                  bool is_predicted);
+    const struct mp_systems *systems; /* borrowed */
+};
+
 struct mp_gate_options {
     double minimum_effect;     /* fraction; 0: MP_MINIMUM_EFFECT */
     bool any_machine;          /* times of different fingerprints are judged as if of one */
     const char *const *accept; /* [accepts] exact measures whose differences are accepted */
     int accepts;
+    struct mp_gate_defaults defaults; /* for what a job file does not name; zeros: none */
 };
 
 enum { MP_GATE_NAME = 80, MP_GATE_TEXT = 400 };

@@ -178,14 +178,14 @@ static int pack_counts(struct mp_store *store, const struct side_run *run, json_
     return MP_OK;
 }
 
-static int add_run(struct mp_history *history, struct mp_store *store, int64_t run_id,
-                   const char *suite, const char *started_at, const char *identity,
-                   struct mp_error *error) {
+static int add_run(struct mp_history *history, struct mp_store *store,
+                   struct mp_gate_defaults defaults, int64_t run_id, const char *suite,
+                   const char *started_at, const char *identity, struct mp_error *error) {
     const struct mp_gate_side from = {.store = store, .run = &run_id, .runs = 1};
     MP_AUTO(side) struct side side = {0};
     MP_AUTO(json) json_t *counts = json_object();
     char digest[20], id[400];
-    MP_TRY(side_load(&from, "history", &side, error));
+    MP_TRY(side_load(&from, "history", defaults, &side, error));
     const struct side_run *run = side.run;
     if (!run->complete)
         return MP_OK;
@@ -207,7 +207,7 @@ static int add_run(struct mp_history *history, struct mp_store *store, int64_t r
 }
 
 int mp_history_add_store(struct mp_history *history, struct mp_store *store,
-                         struct mp_error *error) {
+                         struct mp_gate_defaults defaults, struct mp_error *error) {
     struct query query =
         query_begin(store,
                     "SELECT run_id, suite, started_at, coalesce((SELECT value FROM fact WHERE "
@@ -215,9 +215,9 @@ int mp_history_add_store(struct mp_history *history, struct mp_store *store,
                     "ORDER BY started_at, run_id",
                     0, error);
     while (query_next(&query))
-        query.code =
-            add_run(history, store, sqlite3_column_int64(query.row, 0), query_text(query.row, 1),
-                    query_text(query.row, 2), query_text(query.row, 3), error);
+        query.code = add_run(history, store, defaults, sqlite3_column_int64(query.row, 0),
+                             query_text(query.row, 1), query_text(query.row, 2),
+                             query_text(query.row, 3), error);
     return query_end(&query);
 }
 

@@ -15,6 +15,7 @@
 #include <stdio.h>
 
 #include "reference/base/error.h"
+#include "results/compare/gate.h"
 #include "results/report/html.h"
 #include "results/store/store.h"
 
@@ -48,7 +49,7 @@ struct mp_history {
  * that are there already are not added again.  Errors: MP_EIO, MP_EFORMAT (path:line and why),
  * MP_ENOTFOUND, MP_ENOMEM. */
 int mp_history_add_store(struct mp_history *history, struct mp_store *store,
-                         struct mp_error *error);
+                         struct mp_gate_defaults defaults, struct mp_error *error);
 int mp_history_add_lines(struct mp_history *history, const char *path, struct mp_error *error);
 
 /* Writes rows from number `first` on, one on each line. */

@@ -5,66 +5,72 @@
 #include "reference/base/characters.h"
 #include "results/compare/history.h"
 #include "results/report/query.h"
+#include "results/report/table.h"
 
-enum { SPARKS = 60 };
+enum { SPARKS = 60, INDENT = 2, LINE = 1024 };
 
 /* ---- text ---- */
 
+static void print_line(FILE *out, const char *text) {
+    table_filled(out, 0, INDENT, text);
+}
+
 /* The latest points, between the least and the largest of them. */
-static void print_sparkline(const struct mp_history_series *series, bool is_flat, FILE *out) {
+static void print_sparkline(const struct mp_history_series *series, const char *remark, FILE *out) {
     static const char *const heights[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    const int first = series->points > SPARKS ? series->points - SPARKS : 0;
+    const int room = table_width(out) - INDENT, most_points = room < SPARKS ? room : SPARKS,
+              first = series->points > most_points ? series->points - most_points : 0;
     double least = INFINITY, most = -INFINITY;
+    char line[LINE] = "";
     for (int i = first; i < series->points; i++) {
         least = fmin(least, series->point[i].value);
         most = fmax(most, series->point[i].value);
     }
-    fputs("  ", out);
     for (int i = first; i < series->points; i++) {
         const double share = most > least ? (series->point[i].value - least) / (most - least) : 0;
-        fputs(heights[(int)lround(7 * share)], out);
+        mp_text_add(line, sizeof line, "", "%s", heights[(int)lround(7 * share)]);
     }
-    fprintf(out, "  %.4g", least);
+    mp_text_add(line, sizeof line, " ", "%.4g", least);
     if (most > least)
-        fprintf(out, " .. %.4g", most);
-    fprintf(out, " ms%s\n", is_flat ? ", no change found" : "");
+        mp_text_add(line, sizeof line, " .. ", "%.4g", most);
+    mp_text_add(line, sizeof line, " ", "ms%s", remark);
+    print_line(out, line);
 }
 
-/* "3f2a9c1d04ab, 2026-11-02". */
-static void print_point(const struct mp_history_point *point, FILE *out) {
-    char revision[64];
-    mp_clean_text(revision, sizeof revision, *point->revision ? point->revision : "one run");
-    fprintf(out, "%.*s, %.*s", MP_HISTORY_REVISION, revision, MP_HISTORY_DAY, point->started_at);
+/* Adds "3f2a9c1d04ab, 2026-11-02". */
+static void add_point(char line[LINE], const struct mp_history_point *point) {
+    mp_text_add(line, LINE, "", "%.*s, %.*s", MP_HISTORY_REVISION,
+                *point->revision ? point->revision : "one run", MP_HISTORY_DAY, point->started_at);
 }
 
 static void print_change(const struct mp_history_series *series, const struct mp_change *change,
                          FILE *out) {
-    char name[96];
+    char line[LINE];
     if (series->exact && change->before == change->after)
-        fprintf(out, "  %s the same in sum, and not in its parts, from ",
-                mp_clean_text(name, sizeof name, series->measure));
+        snprintf(line, sizeof line, "%.96s the same in sum, and not in its parts, from ",
+                 series->measure);
     else if (series->exact)
-        fprintf(out, "  %s %.12g to %.12g from ", mp_clean_text(name, sizeof name, series->measure),
-                change->before, change->after);
+        snprintf(line, sizeof line, "%.96s %.12g to %.12g from ", series->measure, change->before,
+                 change->after);
     else
-        fprintf(out, "  %+.1f %% (%.4g to %.4g) from ", 100 * (change->after / change->before - 1),
-                change->before, change->after);
-    print_point(&series->point[change->index], out);
-    if (series->exact)
-        fputs(" on\n", out);
-    else
-        fprintf(out, " on (p %.3f)\n", change->p);
+        snprintf(line, sizeof line, "%+.1f %% (%.4g to %.4g) from ",
+                 100 * (change->after / change->before - 1), change->before, change->after);
+    add_point(line, &series->point[change->index]);
+    mp_text_add(line, sizeof line, "", " on");
+    if (!series->exact)
+        mp_text_add(line, sizeof line, "", " (p %.3f)", change->p);
+    print_line(out, line);
 }
 
 static void print_disagreements(const struct mp_history_series *series, FILE *out) {
-    char name[96];
+    char line[LINE];
     for (int i = 0; i < series->points; i++) {
         if (!series->point[i].differs)
             continue;
-        fprintf(out, "  %s differs between the %d runs of ",
-                mp_clean_text(name, sizeof name, series->measure), series->point[i].runs);
-        print_point(&series->point[i], out);
-        fputs("\n", out);
+        snprintf(line, sizeof line, "%.96s differs between the %d runs of ", series->measure,
+                 series->point[i].runs);
+        add_point(line, &series->point[i]);
+        print_line(out, line);
     }
 }
 
@@ -80,25 +86,34 @@ int mp_history_job_end(const struct mp_history *history, int first) {
     return end;
 }
 
+/* "ci, ep, 2 ranks, AMD EPYC 9654: 31 revisions, 2026-10-01 to 2026-11-02". */
+static void print_title(const struct mp_history_series *series, FILE *out) {
+    const char *first = series->point[0].started_at,
+               *last = series->point[series->points - 1].started_at;
+    char line[LINE];
+    snprintf(line, sizeof line, "%.96s, %.96s, %d rank%s, %.96s: %d %s%s, %.*s", series->suite,
+             series->job, series->ranks, series->ranks == 1 ? "" : "s", series->machine,
+             series->points, *series->point[0].revision ? "revision" : "run",
+             series->points == 1 ? "" : "s", MP_HISTORY_DAY, first);
+    if (strncmp(first, last, MP_HISTORY_DAY) != 0)
+        mp_text_add(line, sizeof line, " to ", "%.*s", MP_HISTORY_DAY, last);
+    table_filled(out, 0, 0, line);
+}
+
 /* What a job has: the timed series first, if there is one. */
 static void print_job(const struct mp_history_series series[], int count, FILE *out) {
-    char suite[96], job[96], machine[96];
     int changes = 0, changed = 0;
     for (int i = 0; i < count; i++) {
         changes += series[i].changes;
         changed += series[i].exact && series[i].changes > 0;
     }
-    fprintf(out, "%s, %s, %d rank%s, %s: ", mp_clean_text(suite, sizeof suite, series->suite),
-            mp_clean_text(job, sizeof job, series->job), series->ranks,
-            series->ranks == 1 ? "" : "s", mp_clean_text(machine, sizeof machine, series->machine));
-    const char *last = series->point[series->points - 1].started_at;
-    fprintf(out, "%d %s%s, %.*s", series->points, *series->point[0].revision ? "revision" : "run",
-            series->points == 1 ? "" : "s", MP_HISTORY_DAY, series->point[0].started_at);
-    if (strncmp(series->point[0].started_at, last, MP_HISTORY_DAY) != 0)
-        fprintf(out, " to %.*s", MP_HISTORY_DAY, last);
-    fprintf(out, "\n");
+    print_title(series, out);
     if (!series->exact)
-        print_sparkline(series, changes == 0, out);
+        print_sparkline(series,
+                        series->points == 1 ? ", nothing to compare it with"
+                        : changes > 0       ? ""
+                                            : ", no change found",
+                        out);
     for (int i = 0; i < count; i++) {
         for (int c = 0; c < series[i].changes; c++)
             print_change(&series[i], &series[i].change[c], out);

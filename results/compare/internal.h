@@ -12,28 +12,30 @@ struct side_run {
     int round, ranks;
     char *job, *system, *status, *reason, *suite_run; /* owned */
     bool complete, predicted, shares_cores;
-    bool foreign;    /* by moeperf record or import: nothing that moeperf could run again */
-    json_t *key;     /* what must be equal, and .. */
-    json_t *machine; /* .. the hardware fingerprint: texts by name; owned */
-    json_t *about;   /* pairs, pairs.side, pairs.same, environment.revision; owned */
-    double taken;    /* as processor_taken of v_run; NAN: not known */
-    double ms;       /* per iteration, median over the steady ones; NAN: none */
-    bool steady;     /* a window of its iterations was */
-    int recorded;    /* complete iterations, of which .. */
-    int iterations;  /* .. could be judged */
-    int outliers;    /* among them */
+    bool foreign;     /* by moeperf record or import: nothing that moeperf could run again */
+    json_t *key;      /* what must be equal, .. */
+    json_t *defaults; /* .. what options of its job are by default, .. */
+    json_t *machine;  /* .. and the hardware fingerprint: texts by name; owned */
+    json_t *about;    /* pairs, pairs.side, pairs.same, environment.revision; owned */
+    double taken;     /* as processor_taken of v_run; NAN: not known */
+    double ms;        /* per iteration, median over the steady ones; NAN: none */
+    bool steady;      /* a window of its iterations was */
+    int recorded;     /* complete iterations, of which .. */
+    int iterations;   /* .. could be judged */
+    int outliers;     /* among them */
 };
 
 struct side {
     struct mp_store *store; /* borrowed */
     const char *name;       /* "base", "head" */
-    struct side_run *run;   /* [count], by run_id, owned */
+    struct mp_gate_defaults defaults;
+    struct side_run *run; /* [count], by run_id, owned */
     int count;
 };
 
 /* Errors: MP_ENOTFOUND (nothing selected), MP_EINVAL (runs of a job with different keys). */
-int side_load(const struct mp_gate_side *from, const char *name, struct side *side,
-              struct mp_error *error);
+int side_load(const struct mp_gate_side *from, const char *name, struct mp_gate_defaults defaults,
+              struct side *side, struct mp_error *error);
 void side_free(struct side *side); /* accepts a zeroed one */
 MP_END(side, struct side, side_free(it))
 

@@ -2,12 +2,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "reference/base/characters.h"
 #include "results/compare/gate.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
-enum { NAMED_MOST = 8 };
+enum { NAMED_MOST = 8, SIDES = 6 };
 
 static void show_interval(const void *row, char text[TABLE_CELL]) {
     const struct mp_gate_metric *metric = row;
@@ -169,9 +168,11 @@ static void print_reasons(const struct mp_gate *gate, FILE *out) {
 }
 
 static int print_text(const struct mp_gate *gate, FILE *out, struct mp_error *error) {
-    char base[MP_GATE_TEXT], head[MP_GATE_TEXT];
-    fprintf(out, "base  %s\nhead  %s\n\n", mp_clean_text(base, sizeof base, gate->base),
-            mp_clean_text(head, sizeof head, gate->head));
+    for (int side = 0; side < 2; side++) {
+        fputs(side ? "head  " : "base  ", out);
+        table_filled(out, SIDES, SIDES, side ? gate->head : gate->base);
+    }
+    fputc('\n', out);
     MP_TRY(print_tables(gate, MP_REPORT_TEXT, out, error));
     count_exact(gate, out);
     print_reasons(gate, out);

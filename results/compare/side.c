@@ -25,24 +25,37 @@ static int set_text(json_t *object, const char *name, const char *value) {
     return json_object_set_new(object, name, text_value(value));
 }
 
-/* "name: value" lines; the value of a line without one is what follows it. */
+/* "name: value" lines; those under a line without a value are "its.name". */
 static int add_job_lines(json_t *key, const char *text) {
+    char section[520] = "";
     int failed = 0;
     while (*text && !failed) {
-        char line[512], *name = line, *value;
+        char line[512], name[1100], *value;
         size_t length = strcspn(text, "\n");
         snprintf(line, sizeof line, "%.*s", (int)(length < 500 ? length : 500), text);
         text += length + (text[length] == '\n');
-        name += strspn(name, " ");
-        value = strchr(name, ':');
+        value = strchr(line, ':');
         if (!value)
             continue;
         *value++ = '\0';
         value += strspn(value, " ");
-        if (!is_place(name))
+        if (!*value)
+            snprintf(section, sizeof section, "%s.", line);
+        snprintf(name, sizeof name, "%s%s", *line == ' ' ? section : "", line + strspn(line, " "));
+        if (*value && !is_place(name))
             failed = set_text(key, name, value);
     }
     return failed;
+}
+
+/* What a job file that an earlier build wrote does not name is what it is without. */
+static int add_defaults(struct side_run *run, const struct mp_gate_defaults *defaults) {
+    const json_t *gate = json_object_get(run->key, "gate");
+    char *text = defaults->text(defaults->systems, run->system, gate ? json_string_value(gate) : "",
+                                run->predicted);
+    int failed = text ? add_job_lines(run->defaults, text) : 0;
+    free(text);
+    return failed || json_object_update_missing(run->key, run->defaults);
 }
 
 #define RUN(member) offsetof(struct side_run, member)
@@ -74,10 +87,13 @@ static const char run_sql[] = RUNS "run_id = ?1";
 static const char runs_sql[] = RUNS "suite_run = coalesce(?2, (SELECT suite_run FROM run "
                                     "ORDER BY run_id DESC LIMIT 1)) ORDER BY run_id";
 
-static int fill_key(struct side_run *run, sqlite3_stmt *row) {
+static int fill_key(struct side_run *run, sqlite3_stmt *row,
+                    const struct mp_gate_defaults *defaults) {
     int failed = add_job_lines(run->key, query_text(row, JOB_TEXT));
     if (!*query_text(row, JOB_TEXT))
         failed |= set_text(run->key, "model", query_text(row, MODEL));
+    else if (defaults->text)
+        failed |= add_defaults(run, defaults);
     for (int c = KEY; c < sqlite3_column_count(row); c++)
         failed |= set_text(run->key, sqlite3_column_name(row, c), query_text(row, c));
     return failed;
@@ -142,7 +158,14 @@ void side_differences(const json_t *base, const json_t *head, char *text, size_t
 
 int side_digest(const struct side_run *run, char digest[20], struct mp_error *error) {
     uint64_t hash = MP_DIGEST;
-    const json_t *const parts[] = {run->key, run->machine};
+    MP_AUTO(json) json_t *key = json_copy(run->key);
+    const json_t *const parts[] = {key, run->machine};
+    const char *name;
+    json_t *value;
+    json_object_foreach(run->defaults, name, value) {
+        if (json_equal(value, json_object_get(key, name)))
+            json_object_del(key, name);
+    }
     for (int i = 0; i < 2; i++) {
         char *text = json_dumps(parts[i], JSON_COMPACT | JSON_SORT_KEYS);
         if (!text)
@@ -197,11 +220,15 @@ static int judge_iterations(struct mp_store *store, struct side_run *run, struct
 
 /* ---- runs ---- */
 
-static void fill_run(struct side_run *run, struct query *query) {
-    *run = (struct side_run){
-        .ms = NAN, .key = json_object(), .machine = json_object(), .about = json_object()};
+static void fill_run(struct side_run *run, struct query *query,
+                     const struct mp_gate_defaults *defaults) {
+    *run = (struct side_run){.ms = NAN,
+                             .key = json_object(),
+                             .defaults = json_object(),
+                             .machine = json_object(),
+                             .about = json_object()};
     query_struct(query, fields, FIELDS, run);
-    if (!query->code && (!run->machine || !run->about || fill_key(run, query->row)))
+    if (!query->code && (!run->machine || !run->about || fill_key(run, query->row, defaults)))
         query->code = mp_no_memory(query->error);
 }
 
@@ -212,7 +239,7 @@ static int append_runs(struct side *side, const char *sql, int64_t run_id, const
     if (suite_run)
         sqlite3_bind_text(query.row, 2, suite_run, -1, SQLITE_STATIC);
     while (query_next(&query) && !(query.code = MP_GROW(side->run, side->count, error)))
-        fill_run(&side->run[side->count++], &query);
+        fill_run(&side->run[side->count++], &query, &side->defaults);
     return query_end(&query);
 }
 
@@ -261,9 +288,9 @@ static int check_keys(const struct side *side, struct mp_error *error) {
     return MP_OK;
 }
 
-int side_load(const struct mp_gate_side *from, const char *name, struct side *side,
-              struct mp_error *error) {
-    *side = (struct side){.store = from->store, .name = name};
+int side_load(const struct mp_gate_side *from, const char *name, struct mp_gate_defaults defaults,
+              struct side *side, struct mp_error *error) {
+    *side = (struct side){.store = from->store, .name = name, .defaults = defaults};
     MP_TRY(from->runs > 0 ? load_by_run(from, side, error) : load_by_suite_run(from, side, error));
     for (int i = 0; i < side->count; i++) {
         MP_TRY(read_facts(side->store, &side->run[i], error));
@@ -278,6 +305,7 @@ void side_free(struct side *side) {
         struct side_run *run = &side->run[i];
         query_free_texts(fields, FIELDS, run);
         json_decref(run->key);
+        json_decref(run->defaults);
         json_decref(run->machine);
         json_decref(run->about);
     }

@@ -155,18 +155,15 @@ static void name_layer(const struct places *places, int kind, const struct place
 
 static void name_rank(const struct places *places, int kind, const struct place *of, double sign,
                       double whole, char *text, size_t size) {
-    bool has_others = false;
     for (int i = 0; i < places->count; i++) {
         const struct place *place = &places->item[i];
-        if (place->rank == of->rank || strcmp(place->phase, of->phase) != 0)
-            continue;
-        has_others = true;
-        if (2 * change_of(places, kind, of->phase, place->rank, sign) > whole) {
+        if (place->rank != of->rank && strcmp(place->phase, of->phase) == 0 &&
+            2 * change_of(places, kind, of->phase, place->rank, sign) > whole) {
             snprintf(text, size, "all ranks alike, most on rank %d", of->rank);
             return;
         }
     }
-    snprintf(text, size, has_others ? "rank %d" : "the only rank, %d", of->rank);
+    snprintf(text, size, "rank %d", of->rank);
 }
 
 static void write_place(const struct places *places, int kind, const struct place *place,

@@ -43,10 +43,10 @@ static const struct query_field fields[] = {
     {"dropped_fraction", QUERY_NUMBER, RUN(dropped)},
     {"unattainable", QUERY_FLAG, RUN(unattainable)},
     {"processor_taken", QUERY_NUMBER, RUN(taken)},
-    {"EXISTS (SELECT 1 FROM rank CROSS JOIN number USING (run_id, rank) WHERE rank.run_id = "
-     "chosen.run_id AND iteration = -1 AND layer = -1 AND name_id = (SELECT id FROM StringIds "
-     "WHERE value = 'nvtx-pair-ns'))",
-     QUERY_FLAG, RUN(foreign)},
+    {"suite IN ('record', 'import')", QUERY_FLAG, RUN(foreign)},
+    {"(SELECT sum(ms) / (max(start_ms + ms) - min(start_ms)) FROM v_iteration WHERE "
+     "v_iteration.run_id = chosen.run_id AND steady)",
+     QUERY_NUMBER, RUN(at_once)},
     {"ms_p99", QUERY_NUMBER, RUN(ms_p99)},
     {"mode IS NOT NULL", QUERY_FLAG, RUN(serves)},
     {"bound_ms", QUERY_NUMBER, RUN(bound_ms)},

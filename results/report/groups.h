@@ -29,6 +29,7 @@ struct report_run {
     bool foreign;      /* a recorded program, which no suite ran */
     double ms_per_iteration, tokens_per_s, speedup_vs_ep, speed_vs_balanced, loss_final,
         max_loss_difference, iterations_agreed, dropped, ms_p99, bound_ms, of_bound;
+    double at_once; /* steady iterations under way, in the mean over their time */
     double target, window, to_target, s_to_target; /* as v_convergence has them; NAN: no target */
     bool serves;     /* its iterations are steps of serving, forward only */
     double taken;    /* processor_taken of v_run */

@@ -37,7 +37,7 @@ void page_print(FILE *out, const char *html, ...) __attribute__((format(printf, 
  * `about` as a paragraph, and its foot. */
 void page_begin(FILE *out, const char *heading, const char *about);
 void page_end(FILE *out);
-/* Every line of a text as a paragraph. */
+/* Every line of a text as a paragraph, with those behind it that are indented. */
 void page_lines(FILE *out, const char *text);
 
 /* A table (table.h) with its caption; nothing without rows.  `summary`: closed at first, under this

@@ -31,6 +31,8 @@ void page_print(FILE *out, const char *html, ...) {
 void page_lines(FILE *out, const char *text) {
     for (const char *line = text; *line;) {
         size_t length = strcspn(line, "\n");
+        while (line[length] && line[length + 1] == ' ')
+            length += 1 + strcspn(line + length + 1, "\n");
         char *words = strndup(line, length);
         page_print(out, "<p class=\"muted\">%s</p>\n", words ? words : "");
         free(words);

@@ -9,6 +9,8 @@
 #include "results/report/query.h"
 #include "results/report/table.h"
 
+#define OVERLAP_LEAST 1.2 /* iterations at once; fewer are ranks that begin or end one late */
+
 #define RUN(member) offsetof(struct report_run, member)
 #define ROW(member) offsetof(struct speedup_row, member)
 
@@ -311,6 +313,19 @@ static void print_losses(const struct report_runs *runs, const struct speedup_ro
     }
 }
 
+/* How long an iteration lasts is no pace then.  Ranks of a suite's runs meet in each. */
+static void print_overlaps(const struct report_runs *runs, const struct speedup_row rows[],
+                           int count, FILE *out) {
+    for (int i = 0; i < count; i++) {
+        const struct report_run *run = report_group_example(runs, rows[i].group);
+        if (run->foreign && run->at_once > OVERLAP_LEAST)
+            table_paragraph(out,
+                            "%s: iterations overlap: on average %.2f are under way at once, so "
+                            "that one ends every %.2f ms.",
+                            run->label, run->at_once, run->ms_per_iteration / run->at_once);
+    }
+}
+
 static void print_bound(const struct speedup_row rows[], int count, FILE *out) {
     bool known = false;
     for (int i = 0; i < count; i++)
@@ -329,6 +344,7 @@ void speedup_print_words(const struct report_runs *runs, const struct speedup_ro
     print_contradictions(rows, count, out);
     print_droppers(rows, count, taken, out);
     print_losses(runs, rows, count, out);
+    print_overlaps(runs, rows, count, out);
     print_bound(rows, count, out);
     report_print_yardsticks(runs, table, out);
 }

@@ -32,14 +32,30 @@ TEST(counts_of_two_databases) {
                 0, " six.db:1-3 and");
     assert_says("moeperf compare six.db:1 six.db:2", 0,
                 "six.db has complete runs 1-3 of this suite");
-    assert_runs("cp head.db more.db");
-    execute("more.db", "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
-                       "(SELECT id FROM StringIds WHERE value = 'routes-local')");
-    assert_says("moeperf compare base.db more.db", 1, "fail (ep routes-local): differs",
-                "rank 0: 64 -> 65");
-    assert_says("moeperf compare base.db more.db --accept routes-local", 0, "1 accepted");
-    assert_says("moeperf compare base.db more.db --format markdown", 1, "\n| ep | routes-local | ");
-    assert_json("moeperf compare base.db more.db --json", 1, "outcome", "fail");
+    assert_runs("cp head.db more-than-before-in-one-measure.db");
+    execute("more-than-before-in-one-measure.db",
+            "UPDATE number SET value = value + 1 WHERE iteration = 4 AND name_id = "
+            "(SELECT id FROM StringIds WHERE value = 'routes-local')");
+    assert_says("moeperf compare base.db more-*.db", 1, "fail (ep routes-local): differs",
+                "rank 0: 64 -> 65", FITS);
+    assert_says("moeperf compare base.db more-*.db --accept routes-local", 0, "1 accepted");
+    assert_says("moeperf compare base.db more-*.db --format markdown", 1,
+                "\n| ep | routes-local | ");
+    assert_json("moeperf compare base.db more-*.db --json", 1, "outcome", "fail");
+}
+
+/* An option that only one of the builds had is at its default in the other. */
+TEST(options_may_have_been_added) {
+    assert_runs("cp base.db old.db");
+    execute("old.db", "UPDATE run SET job_text = replace(replace(job_text, 'gather: trees', ''), "
+                      "'  expert-parallel: auto', '')");
+    assert_says("moeperf compare old.db head.db", 0, " 0 are not, 0 cannot be told");
+    assert_runs(
+        "moeperf history base.db head.db > new; moeperf history old.db head.db | cmp - new");
+    execute("old.db", "UPDATE run SET job_text = replace(job_text, 'record: yes', 'gather: "
+                      "broadcasts') || 'options:' || char(10) || '  expert-parallel: 1'");
+    assert_says("moeperf compare old.db head.db", 2,
+                "gather (broadcasts, trees), options.expert-parallel (1, auto)\n");
 }
 
 TEST(files_are_written) {

@@ -42,7 +42,7 @@ TEST(the_slow_rank_of_a_trace_is_named) {
     start_anew();
     kineto_write(&job, ".gz");
     assert_says("moeperf import rank*.json.gz --db run.db", 0,
-                "clocks: all processes have one host's");
+                "clocks: all processes have one host's", LACKS("called dispatch"));
     assert_says(REPORT, 0, CULPRIT);
     assert_experts_are_whole();
     assert_run("SELECT count(*) || ' ' || min(iteration) || ' ' || max(iteration) FROM v_iteration",
@@ -89,7 +89,7 @@ TEST(a_gpu_s_time_counts) {
 TEST(who_waits_is_known_without_annotations) {
     struct kineto_job job = planted();
     job.annotated = false;
-    import(&job, "3 processes");
+    import(&job, "all 288 are called dispatch and counted as layers");
     assert_says(REPORT, 0,
                 "(17 %) for rank 1, rank 0 most (4.00 ms), 100 % of it from layer 3 dispatch");
     assert_run("SELECT count(*) || ' ' || count(DISTINCT layer) || ' ' || max(layer) || ' ' || "
@@ -276,7 +276,8 @@ TEST(what_is_no_trace_leaves_the_database_alone) {
     write_file(
         "rank0_quoted.json",
         "{\"traceEvents\": [\n{\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"a\", \"pid\": 1, "
-        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"name\": \"a \"b\"\"}]}");
+        "\"tid\": 1, \"ts\": 1, \"dur\": 2},\n{\"ph\": \"X\", \"name\": \"{\"a\": \"b\", \"c\": "
+        "1}\"}, {\"ph\": \"M\", \"pid\": 1}]}");
     assert_int_equal(mkdir("folder", 0700), 0);
     write_file("empty", "");
     write_file("torn.gz", "\x1f\x8b\x08 and so on");
@@ -369,6 +370,19 @@ TEST_TURNS(span_tables_have_phases, 3, unit) {
                 "would\nsave 4.000 ms of an iteration (40.0 %)\n");
     /* Their clock says no day. */
     assert_run("SELECT julianday() - julianday(started_at) < 1 FROM run", "1");
+}
+
+/* Rank 1 is always half an iteration behind. */
+TEST(iterations_that_overlap_are_no_pace) {
+    start_anew();
+    assert_runs(
+        "awk 'BEGIN {print \"rank,phase,iteration,start_ms,end_ms\"; for (i = 0; i < 20; "
+        "i++) print i % 2 \",expert,\" int(i / 2) \",\" .5 * i \",\" .5 * i + 1}' >spans.csv");
+    assert_runs("moeperf import spans.csv --db run.db");
+    assert_says("moeperf report --db run.db", 0,
+                "spans: iterations overlap: on average 1.42 are under way at once, so that one\n"
+                "ends every 1.06 ms.\n",
+                LACKS("EP"));
 }
 
 TEST(span_tables_have_names) {

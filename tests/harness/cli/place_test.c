@@ -50,7 +50,7 @@ TEST(files_of_sglang_need_no_flag) {
     need_file(PREFILL);
     need_file(DECODE);
     assert_says(formatted("moeperf import %s -o prefill.mptrace", PREFILL), 0,
-                "3 layers without routes left out (the first ones: dense)");
+                "3 layers without routes left\n             out (the first ones: dense)");
     static const char *const names[] = {"prefill.mptrace", PREFILL, DECODE};
     for (int i = 0; i < 3; i++) {
         assert_says(

@@ -91,4 +91,17 @@ TEST(scripts_say_what_they_do) {
     assert_says(MOEPERF_SOURCE "/ci/lint everything", 2, "lint: 'everything' is too much");
 }
 
+/* What --pairs finds ends it with status 1, behind the page. */
+TEST(the_quickstart_ends_as_its_run) {
+    assert_runs(
+        "mkdir -p quick/ci quick/build/release/bin quick/out; cd quick/ci; cp " MOEPERF_SOURCE
+        "/ci/quickstart " MOEPERF_SOURCE "/ci/common.sh .; for stub in setup text cmake; do "
+        "echo '#!/bin/sh' >$stub; chmod +x $stub; done");
+    write_script("quick/build/release/bin/moeperf",
+                 "case $* in *=1) exit 1 ;; *=2) exit 2 ;; esac\n");
+    assert_says("PATH=$PWD/quick/ci:$PATH quick/ci/quickstart --pairs=1", 1,
+                "with charts: ", "results in out/quickstart/results.db\n");
+    assert_says("PATH=$PWD/quick/ci:$PATH quick/ci/quickstart --pairs=2", 2, LACKS("charts"));
+}
+
 TEST_GROUP(enter_shell, leave_folder);

@@ -82,6 +82,11 @@ RUNS_TEST(slowdown_is_found_and_placed) {
     assert_within(time->evidence.effect, .05, .005);
     assert_true(time->evidence.low > .03 && time->evidence.high < .07);
     assert_int_equal(gate->outcomes[MP_OUTCOME_FAIL], 1);
+    /* So it is where no other rank has the phase. */
+    runs_execute(folder->store, "DELETE FROM span WHERE rank = 0 AND phase_id = (SELECT id FROM "
+                                "StringIds WHERE value = 'expert')");
+    gate_expect_once(gate_of(folder, NULL), TIME, MP_OUTCOME_FAIL,
+                     "phase expert, layer 1, rank 1: +0.500 ms");
 }
 
 /* Waiting is named only where no work explains it, and work also where many phases share it. */

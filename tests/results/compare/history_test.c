@@ -130,7 +130,14 @@ RUNS_TEST(revisions_stand_where_they_were_first_run) {
     assert_false(series_of(&history, "a", "rows")->point[0].differs);
 }
 
+/* What an option has whose build added it. */
+static char *added(UNUSED const struct mp_systems *systems, UNUSED const char *system,
+                   UNUSED const char *gate, UNUSED bool is_predicted) {
+    return strdup("gather: trees\n");
+}
+
 RUNS_TEST(the_same_run_counts_once) {
+    const struct mp_gate_defaults unknown = {0}, later = {.text = added};
     AUTO(history) struct mp_history history = {0};
     char path[120];
     gate_add_run(folder, &(struct gate_run){.suite_run = "a", .revision = "1111"});
@@ -143,13 +150,16 @@ RUNS_TEST(the_same_run_counts_once) {
     gate_add_run(folder,
                  &(struct gate_run){
                      .suite_run = "d", .revision = "3333", .copies_more = 2, .shares_cores = true});
-    assert_works(mp_history_add_store(&history, folder->store, &error));
+    assert_works(mp_history_add_store(&history, folder->store, unknown, &error));
     assert_int_equal(json_array_size(history.rows), 3);
+    AUTO(history) struct mp_history by_later = {0};
+    assert_works(mp_history_add_store(&by_later, folder->store, later, &error));
+    assert_true(json_equal(history.rows, by_later.rows));
     FILE *file = open_lines(folder, path, "w");
     assert_works(mp_history_write_lines(&history, 1, file, &error));
     fclose(file);
     assert_works(mp_history_add_lines(&history, path, &error));
-    assert_works(mp_history_add_store(&history, folder->store, &error));
+    assert_works(mp_history_add_store(&history, folder->store, unknown, &error));
     assert_int_equal(json_array_size(history.rows), 3);
     AUTO(history) struct mp_history again = {0};
     assert_works(mp_history_add_lines(&again, path, &error));
@@ -203,7 +213,7 @@ RUNS_TEST(it_is_told_in_words) {
     for (int revision = 0; revision < 12; revision++)
         add_line(file, "a", "ep", revision, revision + 1, revision < 6 ? 10 : 11,
                  109 + revision / 6);
-    add_line(file, "b", "ep", 1, 1, 3, 5);
+    add_line(file, "b (R) of a name as long as processors have", "ep", 1, 1, 3, 5);
     for (int day = 1; day < 4; day++) /* each may be of another revision */
         add_line(file, "c", "ep", -1, day, 2 + day % 2, day);
     fclose(file);
@@ -211,17 +221,18 @@ RUNS_TEST(it_is_told_in_words) {
     file = open_memstream(&text, &size);
     assert_works(mp_history_print(&history, file, &error));
     fclose(file);
-    assert_string_equal(text,
-                        "s, ep, 2 ranks, cpu a: 12 revisions, 2026-01-01 to 2026-01-12\n"
-                        "  ▁▁▁▁▁▁██████  10 .. 11 ms\n"
-                        "  +10.0 % (10 to 11) from r06, 2026-01-07 on (p 0.003)\n"
-                        "  bytes 109 to 110 from r06, 2026-01-07 on\n"
-                        "  parts the same in sum, and not in its parts, from r06, 2026-01-07 on\n"
-                        "  2 of 3 exact measures changed\n"
-                        "s, ep, 2 ranks, cpu b: 1 revision, 2026-01-01\n"
-                        "  ▁  3 ms, no change found\n"
-                        "s, ep, 2 ranks, cpu c: 3 runs, 2026-01-01 to 2026-01-03\n"
-                        "  █▁█  2 .. 3 ms, no change found\n");
+    assert_string_equal(
+        text, "s, ep, 2 ranks, cpu a: 12 revisions, 2026-01-01 to 2026-01-12\n"
+              "  ▁▁▁▁▁▁██████ 10 .. 11 ms\n"
+              "  +10.0 % (10 to 11) from r06, 2026-01-07 on (p 0.003)\n"
+              "  bytes 109 to 110 from r06, 2026-01-07 on\n"
+              "  parts the same in sum, and not in its parts, from r06, 2026-01-07 on\n"
+              "  2 of 3 exact measures changed\n"
+              "s, ep, 2 ranks, cpu b (R) of a name as long as processors have: 1 revision,\n"
+              "2026-01-01\n"
+              "  ▁ 3 ms, nothing to compare it with\n"
+              "s, ep, 2 ranks, cpu c: 3 runs, 2026-01-01 to 2026-01-03\n"
+              "  █▁█ 2 .. 3 ms, no change found\n");
     free(text);
     file = open_memstream(&text, &size);
     assert_works(mp_history_print_json(&history, file, &error));
