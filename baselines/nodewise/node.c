@@ -8,10 +8,9 @@
 void mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int experts, int copies,
                              int64_t product, struct mp_nodewise_node *node) {
     *node = (struct mp_nodewise_node){.product = product};
-    MP_TAKE_EACH(memory, most_ranks, node->first, node->copies, node->given, node->load,
+    MP_TAKE_EACH(memory, most_ranks, node->first, node->copies, node->given, node->got, node->load,
                  node->order);
-    MP_TAKE_EACH(memory, most_ranks, node->kept_first, node->kept_copies, node->kept_load);
-    MP_TAKE_EACH(memory, experts + most_ranks * copies, node->share, node->kept_share);
+    MP_TAKE(memory, node->share, experts + most_ranks * copies);
     mp_queue_create(memory, most_ranks, &node->above);
     mp_queue_create(memory, most_ranks, &node->below);
 }
@@ -21,14 +20,15 @@ void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks) {
     node->shares = 0;
     for (int rank = 0; rank < ranks; rank++) {
         node->first[rank] = -1;
-        node->copies[rank] = node->given[rank] = 0;
+        node->copies[rank] = node->given[rank] = node->got[rank] = 0;
         node->load[rank] = 0;
     }
 }
 
-void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes) {
+void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes,
+                          bool fixed) {
     node->share[node->shares] =
-        (struct mp_nodewise_share){routes, expert, node->first[rank], false};
+        (struct mp_nodewise_share){routes, expert, node->first[rank], fixed, false};
     node->first[rank] = node->shares++;
     node->load[rank] += routes + node->product;
 }
@@ -58,7 +58,7 @@ void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const in
         int rank = node->order[i];
         int64_t part = sum / filled + (i < sum % filled) - node->product - node->load[rank];
         if (part > 0)
-            mp_nodewise_node_add(node, rank, expert, part);
+            mp_nodewise_node_add(node, rank, expert, part, false);
     }
 }
 
@@ -68,7 +68,7 @@ static struct mp_nodewise_share *largest(const struct mp_nodewise_node *node, in
     struct mp_nodewise_share *found = NULL;
     for (int32_t at = node->first[rank]; at >= 0; at = node->share[at].next) {
         struct mp_nodewise_share *share = &node->share[at];
-        if (share->routes > 0 && share->routes <= most &&
+        if (share->routes > 0 && share->routes <= most && !share->fixed &&
             (!found || share->routes > found->routes ||
              (share->routes == found->routes && share->expert < found->expert)))
             found = share;
@@ -157,7 +157,8 @@ static void give(struct mp_nodewise_node *node, int from, int to, const struct g
         node->given[from]++;
     }
     node->copies[to]++;
-    mp_nodewise_node_add(node, to, gift->share->expert, gift->routes);
+    node->got[to]++;
+    mp_nodewise_node_add(node, to, gift->share->expert, gift->routes, false);
 }
 
 void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int limit) {
@@ -181,56 +182,26 @@ void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int lim
     }
 }
 
-/* ---- whether it pays ---- */
-
-static void copy_state(const struct mp_nodewise_node *node, struct mp_nodewise_share *share[2],
-                       int32_t *first[2], int32_t *copies[2], int64_t *load[2]) {
-    size_t ranks = (size_t)node->ranks;
-    memcpy(share[0], share[1], (size_t)node->shares * sizeof **share);
-    memcpy(first[0], first[1], ranks * sizeof **first);
-    memcpy(copies[0], copies[1], ranks * sizeof **copies);
-    memcpy(load[0], load[1], ranks * sizeof **load);
-}
-
-static void keep(struct mp_nodewise_node *node) {
-    copy_state(node, (struct mp_nodewise_share *[]){node->kept_share, node->share},
-               (int32_t *[]){node->kept_first, node->first},
-               (int32_t *[]){node->kept_copies, node->copies},
-               (int64_t *[]){node->kept_load, node->load});
-}
-
-static void restore(struct mp_nodewise_node *node, int shares) {
-    node->shares = shares;
-    copy_state(node, (struct mp_nodewise_share *[]){node->share, node->kept_share},
-               (int32_t *[]){node->first, node->kept_first},
-               (int32_t *[]){node->copies, node->kept_copies},
-               (int64_t *[]){node->load, node->kept_load});
-}
-
 static int64_t routes_that_pay(double seconds, double each) {
     double routes = each > 0 ? ceil(seconds / each) : 1;
     return routes > 1 ? (int64_t)fmin(routes, 1e15) : 1;
 }
 
-void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
+bool mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
                                struct mp_nodewise_hidden hidden, int limit) {
     const double each = costs->route + costs->row_inside;
     const double copy = costs->product +
                         mp_nodewise_exposed(costs->fetch_inside, hidden.parameters) +
                         mp_nodewise_exposed(costs->reduce_inside, hidden.gradients);
     const int64_t fullest = mp_nodewise_node_fullest(node);
-    const int shares = node->shares;
     int most = 0;
-    keep(node);
     mp_nodewise_node_even(node, routes_that_pay(copy, each), limit);
     for (int rank = 0; rank < node->ranks; rank++) {
-        int got = node->copies[rank] - node->kept_copies[rank], given = node->given[rank];
-        most = got > most ? got : most;
-        most = given > most ? given : most;
+        most = node->got[rank] > most ? node->got[rank] : most;
+        most = node->given[rank] > most ? node->given[rank] : most;
     }
     double saved = (double)(fullest - mp_nodewise_node_fullest(node)) * each;
     double paid = mp_nodewise_exposed(most * costs->fetch_inside, hidden.parameters) +
                   mp_nodewise_exposed(most * costs->reduce_inside, hidden.gradients);
-    if (most > 0 && saved <= paid)
-        restore(node, shares);
+    return most == 0 || saved > paid;
 }

@@ -544,7 +544,7 @@ static void place(struct nodewise *self, int node, int expert, int owner, bool a
     way_of(self, begin + rank)->in++;
     way_of(self, begin + rank)->out += goes_on;
     self->node.copies[rank]++;
-    mp_nodewise_node_add(&self->node, rank, expert, *demand_of(self, expert, node));
+    mp_nodewise_node_add(&self->node, rank, expert, *demand_of(self, expert, node), false);
 }
 
 /* Where a divided expert is behind a gate: with its holder, or with the rank that has least to do,
@@ -561,57 +561,42 @@ static int holder_behind(const struct nodewise *self, int begin, int gate, int h
     return found;
 }
 
-/* Before the gate, copies of an expert that one rank of its node has, behind the other gates. */
-static int divide(struct nodewise *self, struct mp_plan *plan, int node, int expert,
-                  struct mp_error *error) {
+/* An expert's routes in a node, in equal parts to its holders; before the gate, if that is one
+ * rank, to a rank behind every gate. */
+static void divide(struct nodewise *self, int node, int expert, int holders, bool early) {
     const int begin = mp_topology_node_begin(&self->topology, node), end = begin + self->node.ranks;
-    const int holder = self->holder[0];
-    for (int gate = self->gate[begin]; gate <= self->gate[end - 1]; gate++) {
-        int rank = holder_behind(self, begin, gate, holder);
-        if (rank < 0 || rank == holder)
-            continue;
-        self->node.copies[rank]++;
-        MP_TRY(mp_plan_add_copy(plan, expert, begin + rank, MP_STAGE_BEFORE_GATE, error));
-    }
-    return MP_OK;
-}
-
-/* An expert's routes in a node, in equal parts. */
-static int add_parts(struct nodewise *self, int expert, int node, int holders,
-                     struct mp_error *error) {
-    const int begin = mp_topology_node_begin(&self->topology, node);
     const int64_t routes = *demand_of(self, expert, node);
-    for (int i = 0; i < holders; i++) {
-        int64_t part = routes / holders + (i < routes % holders);
-        mp_nodewise_node_fix(&self->node, self->holder[i], part);
-        MP_TRY(mp_pieces_add(&self->pieces, expert, begin + self->holder[i], part, error));
+    if (early && holders == 1) {
+        const int holder = self->holder[0];
+        holders = 0;
+        for (int gate = self->gate[begin]; gate <= self->gate[end - 1]; gate++) {
+            int rank = holder_behind(self, begin, gate, holder);
+            if (rank < 0)
+                continue;
+            self->node.copies[rank] += rank != holder;
+            self->holder[holders++] = rank;
+        }
     }
-    return MP_OK;
+    for (int i = 0; i < holders; i++)
+        mp_nodewise_node_add(&self->node, self->holder[i], expert,
+                             routes / holders + (i < routes % holders), holders > 1);
 }
 
 /* An expert's routes to those who hold it, or get it. */
-static int fill(struct nodewise *self, struct mp_plan *plan, int node, int expert, int holders,
-                bool early, struct mp_error *error) {
-    const bool divided = self->fate[expert] == DIVIDED;
-    if (holders == 0) {
+static void fill(struct nodewise *self, const struct mp_plan *plan, int node, int expert,
+                 int holders, bool early) {
+    if (holders == 0)
         place(self, node, expert, plan->during.owner[expert],
               early && ahead_of(self, plan->layer)[expert]);
-        return MP_OK;
-    }
-    if (divided && holders == 1 && early) {
-        MP_TRY(divide(self, plan, node, expert, error));
-        holders = list_holders(self, &plan->during, expert, node);
-    }
-    if (divided && holders > 1)
-        return add_parts(self, expert, node, holders, error);
-    mp_nodewise_node_spread(&self->node, expert, self->holder, holders,
-                            *demand_of(self, expert, node));
-    return MP_OK;
+    else if (self->fate[expert] == DIVIDED)
+        divide(self, node, expert, holders, early);
+    else
+        mp_nodewise_node_spread(&self->node, expert, self->holder, holders,
+                                *demand_of(self, expert, node));
 }
 
 /* Experts that leave no choice first: with one holder in the node, sent ahead, or divided. */
-static int fill_node(struct nodewise *self, struct mp_plan *plan, int node, bool early,
-                     struct mp_error *error) {
+static void fill_node(struct nodewise *self, const struct mp_plan *plan, int node, bool early) {
     const bool *ahead = ahead_of(self, plan->layer);
     begin_node(self, &plan->during, node);
     for (int choice = 0; choice < 2; choice++)
@@ -621,9 +606,8 @@ static int fill_node(struct nodewise *self, struct mp_plan *plan, int node, bool
             bool free = holders == 0 ? !(early && ahead[expert])
                                      : holders > 1 && self->fate[expert] != DIVIDED;
             if (free == choice && *demand_of(self, expert, node) > 0)
-                MP_TRY(fill(self, plan, node, expert, holders, early, error));
+                fill(self, plan, node, expert, holders, early);
         }
-    return MP_OK;
 }
 
 /* What a node's ranks compute and have not.  Experts come in where they were placed, whoever else
@@ -633,10 +617,10 @@ static int add_copies(struct nodewise *self, struct mp_plan *plan, int node, int
     const int begin = mp_topology_node_begin(&self->topology, node);
     for (int rank = 0; rank < self->node.ranks; rank++)
         for (int32_t at = self->node.first[rank]; at >= 0; at = self->node.share[at].next) {
-            int expert = self->node.share[at].expert;
-            if (!mp_placement_holds(&plan->during, expert, begin + rank))
-                MP_TRY((at < placed ? mp_plan_add_entry : mp_plan_add_copy)(
-                    plan, expert, begin + rank, MP_STAGE_BEFORE_GATE, error));
+            const struct mp_nodewise_share *share = &self->node.share[at];
+            if (!mp_placement_holds(&plan->during, share->expert, begin + rank))
+                MP_TRY((at < placed && !share->fixed ? mp_plan_add_entry : mp_plan_add_copy)(
+                    plan, share->expert, begin + rank, MP_STAGE_BEFORE_GATE, error));
         }
     return MP_OK;
 }
@@ -665,11 +649,12 @@ static struct mp_nodewise_hidden hidden_of(const struct nodewise *self, bool ear
 
 static int plan_node(struct nodewise *self, struct mp_plan *plan, int node, bool early,
                      struct mp_error *error) {
-    MP_TRY(fill_node(self, plan, node, early, error));
+    fill_node(self, plan, node, early);
     const int placed = self->node.shares;
-    if (early ? self->options.even : self->options.correct)
-        mp_nodewise_node_even_out(&self->node, &self->costs, hidden_of(self, early, plan->degree),
-                                  self->options.memory);
+    if ((early ? self->options.even : self->options.correct) &&
+        !mp_nodewise_node_even_out(&self->node, &self->costs, hidden_of(self, early, plan->degree),
+                                   self->options.memory))
+        fill_node(self, plan, node, early);
     return early ? add_copies(self, plan, node, placed, error) : add_pieces(self, node, error);
 }
 

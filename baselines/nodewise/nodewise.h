@@ -118,23 +118,21 @@ struct mp_nodewise_share {
     int64_t routes;
     int32_t expert;
     int32_t next; /* of the same rank, or -1 */
+    bool fixed;   /* the rank computes them whatever others do */
     bool given;   /* some of them went to another rank, with a copy */
 };
 
 /* The ranks of a node at work. */
 struct mp_nodewise_node {
-    int ranks;       /* of this node */
-    int32_t *first;  /* [ranks] shares of a rank, -1: none */
-    int32_t *copies; /* [ranks] that it would have to get */
-    int32_t *given;  /* [ranks] experts of which copies were made here */
-    int64_t *load;   /* [ranks] routes, and `product` for each expert that has any */
-    int64_t product; /* mp_nodewise_costs.product_routes */
-    int32_t *order;  /* [ranks] working memory */
+    int ranks;            /* of this node */
+    int32_t *first;       /* [ranks] shares of a rank, -1: none */
+    int32_t *copies;      /* [ranks] that it would have to get */
+    int32_t *given, *got; /* [ranks] experts of which copies were made from here, and to here */
+    int64_t *load;        /* [ranks] routes, and `product` for each expert that has any */
+    int64_t product;      /* mp_nodewise_costs.product_routes */
+    int32_t *order;       /* [ranks] working memory */
     struct mp_nodewise_share *share; /* [capacity] */
     int shares;
-    struct mp_nodewise_share *kept_share; /* [capacity] what was before, while others are tried */
-    int32_t *kept_first, *kept_copies;    /* [ranks] */
-    int64_t *kept_load;                   /* [ranks] */
     struct mp_queue above, below;
 };
 /* With room for owners of all experts and so many copies on each rank: `capacity` shares.  Tables
@@ -144,11 +142,8 @@ void mp_nodewise_node_create(struct mp_arena *memory, int most_ranks, int expert
 /* So many ranks with nothing to do and no copies. */
 void mp_nodewise_node_begin(struct mp_nodewise_node *node, int ranks);
 /* A rank computes so many routes of an expert, at least one; it has none of it yet. */
-void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes);
-/* A rank computes so many of an expert whatever others do: they are no share of its. */
-static inline void mp_nodewise_node_fix(struct mp_nodewise_node *node, int rank, int64_t routes) {
-    node->load[rank] += routes + node->product;
-}
+void mp_nodewise_node_add(struct mp_nodewise_node *node, int rank, int expert, int64_t routes,
+                          bool fixed);
 /* An expert's routes over the ranks that hold it, ascending: the fullest has least. */
 void mp_nodewise_node_spread(struct mp_nodewise_node *node, int expert, const int32_t holder[],
                              int holders, int64_t routes);
@@ -160,8 +155,8 @@ static inline double mp_nodewise_exposed(double seconds, double hidden) {
  * of which no rank has more than `limit`, what takes at least `least` (1 or more) off them: a part
  * of their largest share, or a whole one with its product, whichever takes more off them. */
 void mp_nodewise_node_even(struct mp_nodewise_node *node, int64_t least, int limit);
-/* The same with as much as pays for a copy, if what it takes off the fullest rank is worth what of
- * the copies' way is not hidden. */
-void mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
+/* The same with as much as pays for a copy.  False: what it takes off the fullest rank is not worth
+ * what of all copies' way is not hidden; the node has to be filled anew. */
+bool mp_nodewise_node_even_out(struct mp_nodewise_node *node, const struct mp_nodewise_costs *costs,
                                struct mp_nodewise_hidden hidden, int limit);
 int64_t mp_nodewise_node_fullest(const struct mp_nodewise_node *node);

@@ -201,7 +201,7 @@ static const struct {
     {"hetumoe", 0xdd0a1163b9d23e2e},      {"hiermoe", 0x5c965707309ae761},
     {"laer", 0x929b9a3e5da0c9c8},         {"llep", 0xba92c298cd5a2d81},
     {"lp", 0x089244f7f27a0e1f},           {"moonep", 0xf5fd99045da23f09},
-    {"nodewise", 0x9f5b0c940255bbef},     {"skeleton", 0x20ef0581e97ab8ce},
+    {"nodewise", 0x24ff1cf42da58fa4},     {"skeleton", 0x20ef0581e97ab8ce},
     {"smartmoe", 0xed53731724045b54},     {"swiftmoe", 0xaec7c180f106ca00},
     {"tamoe", 0xe29f82064af38765},        {"tutel", 0x404cc620c5dbdefe},
     {"ultraep", 0x23934e5931a857c6},

@@ -35,7 +35,7 @@ static void create_node(uint64_t *random, int copies, int64_t product,
     mp_nodewise_node_begin(node, ranks);
     for (int rank = 0; rank < ranks; rank++)
         if (test_random_int(random, 0, 3))
-            mp_nodewise_node_add(node, rank, rank, test_random_int(random, 1, 1000));
+            mp_nodewise_node_add(node, rank, rank, test_random_int(random, 1, 1000), false);
 }
 
 /* Whoever gets routes ends no higher than anybody else would with one more. */
@@ -76,22 +76,17 @@ TEST_RANDOM(ranks_are_evened_out) {
         int64_t routes[MOST_EXPERTS], sum = 0, least = freely ? 1 : test_random_int(random, 1, 400);
         int64_t product = freely ? 0 : test_random_int(random, 0, 300);
         int limit = freely ? MOST_EXPERTS : test_random_int(random, 0, 2), owner[MOST_EXPERTS];
-        int64_t fixed[MOST_RANKS] = {0};
+        bool fixed[MOST_EXPERTS];
         int ranks = test_random_int(random, 1, MOST_RANKS);
         mp_nodewise_node_create(&memory, MOST_RANKS, MOST_EXPERTS, limit, product, &node);
         mp_nodewise_node_begin(&node, ranks);
         for (int expert = 0; expert < MOST_EXPERTS; expert++) {
             owner[expert] = test_random_int(random, 0, ranks - 1);
             routes[expert] = test_random_int(random, 0, 3) ? test_random_int(random, 1, 1000) : 0;
+            fixed[expert] = !freely && test_random_int(random, 0, 7) == 0;
             if (routes[expert] > 0)
-                mp_nodewise_node_add(&node, owner[expert], expert, routes[expert]);
+                mp_nodewise_node_add(&node, owner[expert], expert, routes[expert], fixed[expert]);
             sum += routes[expert] + (routes[expert] > 0 ? product : 0);
-        }
-        for (int i = 0; i < 2 && !freely; i++) {
-            int rank = test_random_int(random, 0, ranks - 1), more = 300 * i;
-            mp_nodewise_node_fix(&node, rank, more);
-            fixed[rank] += more + product;
-            sum += more + product;
         }
         int64_t fullest = mp_nodewise_node_fullest(&node);
         mp_nodewise_node_even(&node, least, limit);
@@ -99,13 +94,14 @@ TEST_RANDOM(ranks_are_evened_out) {
             int64_t there = 0;
             for (int rank = 0; rank < ranks; rank++) {
                 int64_t some = routes_of(&node, rank, expert);
-                assert_true(rank == owner[expert] || some == 0 || some + product >= least);
+                assert_true(rank == owner[expert] || some == 0 ||
+                            (some + product >= least && !fixed[expert]));
                 there += some;
             }
             assert_int_equal(there, routes[expert]);
         }
         for (int rank = 0; rank < ranks; rank++) {
-            assert_int_equal(node.load[rank], load_of(&node, rank) + fixed[rank]);
+            assert_int_equal(node.load[rank], load_of(&node, rank));
             assert_true(node.copies[rank] <= limit);
             if (freely)
                 assert_true(node.load[rank] <= (sum + ranks - 1) / ranks);
@@ -126,9 +122,9 @@ static void check_evened(int64_t product, int64_t least, const int64_t routes[3]
     mp_nodewise_node_begin(&node, 3);
     for (int i = 0; i < 3; i++) {
         if (routes[i] > 0)
-            mp_nodewise_node_add(&node, 0, i, routes[i]);
+            mp_nodewise_node_add(&node, 0, i, routes[i], false);
         if (i > 0 && other[i - 1].routes > 0)
-            mp_nodewise_node_add(&node, i, other[i - 1].expert, other[i - 1].routes);
+            mp_nodewise_node_add(&node, i, other[i - 1].expert, other[i - 1].routes, false);
     }
     mp_nodewise_node_even(&node, least, 3);
     for (int rank = 0; rank < 3; rank++) {
@@ -182,12 +178,12 @@ TEST(all_copies_together_have_to_pay) {
             mp_nodewise_node_create(&memory, 3, 2, 2, 0, &node);
             mp_nodewise_node_begin(&node, 3);
             for (int expert = 0; expert < experts; expert++)
-                mp_nodewise_node_add(&node, 0, expert, 600 / experts);
-            mp_nodewise_node_even_out(&node, &costs, hidden, 2);
-            bool pays = !late || experts == 1;
+                mp_nodewise_node_add(&node, 0, expert, 600 / experts, false);
+            const bool pays = !late || experts == 1;
+            assert_int_equal(mp_nodewise_node_even_out(&node, &costs, hidden, 2), pays);
             for (int rank = 0; rank < 3; rank++) {
-                assert_int_equal(node.load[rank], pays ? 200 : rank == 0 ? 600 : 0);
-                assert_int_equal(node.copies[rank], pays && rank > 0);
+                assert_int_equal(node.load[rank], 200);
+                assert_int_equal(node.copies[rank], rank > 0);
                 int64_t there = 0;
                 for (int expert = 0; expert < experts; expert++)
                     there += routes_of(&node, rank, expert);
@@ -203,12 +199,14 @@ TEST(all_copies_together_have_to_pay) {
         costs.reduce_inside = back ? 250 : 0;
         mp_nodewise_node_create(&memory, 3, 2, 2, 0, &node);
         mp_nodewise_node_begin(&node, 3);
-        mp_nodewise_node_add(&node, 0, 0, 300);
-        mp_nodewise_node_add(&node, 0, 1, 300);
+        mp_nodewise_node_add(&node, 0, 0, 300, false);
+        mp_nodewise_node_add(&node, 0, 1, 300, false);
         double seconds = enough ? 101 : 99;
-        mp_nodewise_node_even_out(
-            &node, &costs, (struct mp_nodewise_hidden){back ? 1 : seconds, back ? seconds : 0}, 2);
-        assert_int_equal(mp_nodewise_node_fullest(&node), enough ? 200 : 600);
+        assert_int_equal(mp_nodewise_node_even_out(
+                             &node, &costs,
+                             (struct mp_nodewise_hidden){back ? 1 : seconds, back ? seconds : 0},
+                             2),
+                         enough);
     }
 }
 
