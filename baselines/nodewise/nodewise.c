@@ -530,8 +530,9 @@ static int emptiest(const struct nodewise *self, int begin, int most, bool goes_
     return found;
 }
 
-/* A covered expert, for which there is room (room_of).  Experts go from node to node
- * (reference/schedule/hops.h): not on from the last one, behind which their owner's comes again. */
+/* A covered expert, for which there is room (room_of), unless divided ones take it before the gate.
+ * Experts go from node to node (reference/schedule/hops.h): not on from the last one, behind which
+ * their owner's comes again. */
 static void place(struct nodewise *self, int node, int expert, int owner, bool ahead) {
     const int begin = mp_topology_node_begin(&self->topology, node);
     const bool goes_on =
@@ -539,8 +540,10 @@ static void place(struct nodewise *self, int node, int expert, int owner, bool a
     int rank = ahead ? sent_to(self, node, owner) : -1;
     if (rank >= 0 && self->node.copies[rank] >= self->options.memory)
         rank = -1;
-    for (int most = 1; rank < 0; most++)
+    for (int most = 1; rank < 0 && most <= self->setting.experts; most++)
         rank = emptiest(self, begin, most, goes_on);
+    if (rank < 0)
+        return;
     way_of(self, begin + rank)->in++;
     way_of(self, begin + rank)->out += goes_on;
     self->node.copies[rank]++;
