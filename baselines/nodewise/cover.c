@@ -55,52 +55,46 @@ struct mp_nodewise_costs mp_nodewise_pooled(const struct mp_nodewise_costs *cost
 /* Of what a layer takes as it is: as the seconds here are rough, copies have to save a tenth. */
 static const double WORTH_COPIES = 0.9;
 
-/* Of the experts that nodes have not in common: their routes at gates, NONE where all are covered,
- * at nodes and at all; those of all experts; and the lowest gate with most, or NONE. */
-struct rest {
-    int64_t *at_gate, *at_node, all, routes, fullest;
-    int gates, nodes;
+/* Experts in order, of which the first `covered` are in every node; of the others the routes, at
+ * their owners' gates, NONE where none is left, at nodes and at all; and the lowest gate with most,
+ * or NONE. */
+struct cut {
+    const struct mp_nodewise_experts *all;
+    int32_t *order;                     /* [experts] */
+    int64_t *gate, *left;               /* of experts; [gates] experts left behind it */
+    int64_t *at_gate, *at_node, at_all; /* [gates], [nodes] */
+    int64_t routes, fullest;            /* of all experts */
+    int gates, nodes, covered, before;  /* before: of the covered, those that nobody copies */
 };
 enum { NONE = -1 };
 
-/* Experts in order, those that are covered first, and the gates of their owners. */
-struct row {
-    int32_t *order;      /* [experts] */
-    const int64_t *gate; /* [experts], of experts */
-    int64_t *left;       /* [gates], of the experts behind them */
-    int experts;
-    int covered, before; /* before: of these, those that nobody copies */
-};
-
-static int64_t fullest_gate(const struct rest *rest) {
-    int64_t found = NONE, most = NONE;
-    for (int gate = 0; gate < rest->gates; gate++)
-        if (rest->at_gate[gate] > most) {
-            most = rest->at_gate[gate];
-            found = gate;
-        }
-    return found;
+static void find_fullest(struct cut *cut) {
+    cut->fullest = NONE;
+    for (int gate = 0; gate < cut->gates; gate++)
+        if (cut->at_gate[gate] > (cut->fullest < 0 ? NONE : cut->at_gate[cut->fullest]))
+            cut->fullest = gate;
 }
 
 /* Seconds of a layer in which every node has these experts; without the way of those that are
  * there. */
-static double seconds_with(const struct mp_nodewise_costs *costs, double hidden, int ranks_per_node,
-                           const struct row *row, const struct rest *rest) {
-    const double nodes = rest->nodes, away = (nodes - 1) / nodes, covered = row->covered;
+static double seconds_with(const struct mp_nodewise_costs *costs, double hidden,
+                           const struct cut *cut) {
+    const int ranks_per_node = cut->all->topology->ranks_per_node;
+    const double nodes = cut->nodes, away = (nodes - 1) / nodes, covered = cut->covered;
     int64_t most = 0, least = INT64_MAX;
-    for (int node = 0; node < rest->nodes; node++) {
-        most = rest->at_node[node] > most ? rest->at_node[node] : most;
-        least = rest->at_node[node] < least ? rest->at_node[node] : least;
+    for (int node = 0; node < cut->nodes; node++) {
+        most = cut->at_node[node] > most ? cut->at_node[node] : most;
+        least = cut->at_node[node] < least ? cut->at_node[node] : least;
     }
     /* Rows through the fullest gate: to its ranks' experts, or of their tokens to others'. */
-    double at_gate = rest->fullest < 0 ? 0 : (double)rest->at_gate[rest->fullest];
-    double in = away * at_gate * costs->gates, out = (double)(rest->all - least) / nodes;
-    double work = (double)(rest->routes - rest->all) / nodes + (double)most;
-    double own = (row->experts - covered) / nodes * costs->copies_each / ranks_per_node;
+    double at_gate = cut->fullest < 0 ? 0 : (double)cut->at_gate[cut->fullest];
+    double in = away * at_gate * costs->gates, out = (double)(cut->at_all - least) / nodes;
+    double work = (double)(cut->routes - cut->at_all) / nodes + (double)most;
+    double own = (cut->all->experts - covered) / nodes * costs->copies_each / ranks_per_node;
     double copies = covered * away / ranks_per_node + own;
     /* Some rank has one, however few there are. */
     double products = copies > 0 ? fmax(copies, 1) : 0;
-    double fetched = (covered - row->before) * away * costs->fetch_between;
+    double fetched = (covered - cut->before) * away * costs->fetch_between;
     double reduced = covered * away * costs->reduce_between;
     return (in > out ? in : out) * costs->row_between + work / ranks_per_node * costs->route +
            (mp_nodewise_exposed(fetched + own * costs->fetch_inside, hidden) +
@@ -109,73 +103,68 @@ static double seconds_with(const struct mp_nodewise_costs *costs, double hidden,
            products * costs->product;
 }
 
-/* All experts' routes at their owners' gates and nodes. */
-static void count_routes(const struct mp_nodewise_experts *all, const struct row *row,
-                         struct rest *rest) {
-    for (int gate = 0; gate < rest->gates; gate++)
-        rest->at_gate[gate] = row->left[gate] > 0 ? 0 : NONE;
+/* Nothing is covered: all experts' routes are at their owners' gates and nodes. */
+static void begin(struct cut *cut, int ranks_per_gate) {
+    const struct mp_nodewise_experts *all = cut->all;
+    memset(cut->left, 0, (size_t)(2 * cut->gates + cut->nodes) * sizeof *cut->left);
     for (int expert = 0; expert < all->experts; expert++) {
-        rest->at_gate[row->gate[expert]] += all->load[expert];
-        rest->at_node[mp_topology_node(all->topology, all->owner[expert])] += all->load[expert];
-        rest->all += all->load[expert];
+        int64_t gate = cut->gate[expert] = all->owner[expert] / ranks_per_gate;
+        cut->left[gate]++;
+        cut->at_gate[gate] += all->load[expert];
+        cut->at_node[mp_topology_node(all->topology, all->owner[expert])] += all->load[expert];
+        cut->at_all += all->load[expert];
     }
-    rest->routes = rest->all;
-    rest->fullest = fullest_gate(rest);
+    for (int gate = 0; gate < cut->gates; gate++)
+        cut->at_gate[gate] = cut->left[gate] > 0 ? cut->at_gate[gate] : NONE;
+    cut->routes = cut->at_all;
+    find_fullest(cut);
 }
 
-static void take_routes(const struct row *row, int64_t gate, int node, int64_t routes,
-                        struct rest *rest) {
-    rest->at_gate[gate] -= routes;
-    if (row->left[gate] == 0)
-        rest->at_gate[gate] = NONE;
-    rest->at_node[node] -= routes;
-    rest->all -= routes;
-    if (gate == rest->fullest)
-        rest->fullest = fullest_gate(rest);
+/* The next one in order. */
+static void cover_next(struct cut *cut) {
+    const int32_t expert = cut->order[cut->covered++];
+    const int64_t gate = cut->gate[expert], routes = cut->all->load[expert];
+    cut->at_gate[gate] = --cut->left[gate] > 0 ? cut->at_gate[gate] - routes : NONE;
+    cut->at_node[mp_topology_node(cut->all->topology, cut->all->owner[expert])] -= routes;
+    cut->at_all -= routes;
+    if (gate == cut->fullest)
+        find_fullest(cut);
 }
 
-/* The next one that is covered: the hottest that is left behind this gate. */
-static void cover_next(struct row *row, int64_t gate) {
-    int at = row->covered;
-    while (row->gate[row->order[at]] != gate)
+/* Which is the hottest that is left behind the fullest gate. */
+static void order_next(struct cut *cut) {
+    int at = cut->covered;
+    while (cut->gate[cut->order[at]] != cut->fullest)
         at++;
-    int32_t expert = row->order[at];
-    for (; at > row->covered; at--) /* the others stay in their order */
-        row->order[at] = row->order[at - 1];
-    row->order[at] = expert;
+    int32_t expert = cut->order[at];
+    for (; at > cut->covered; at--) /* the others stay in their order */
+        cut->order[at] = cut->order[at - 1];
+    cut->order[at] = expert;
 }
 
 int mp_nodewise_cover(const struct mp_nodewise_costs *costs, double hidden,
                       const struct mp_nodewise_experts *all, int before, int limit, int32_t order[],
                       double *seconds) {
-    const struct mp_topology *topology = all->topology;
-    const int each = costs->ranks_per_gate, gates = (topology->ranks - 1) / each + 1;
-    const int nodes = mp_topology_nodes(topology), experts = all->experts;
-    int64_t *gate = all->memory, *left = gate + experts, *at_gate = left + gates;
-    struct row row = {order, gate, left, experts, 0, before};
-    struct rest rest = {at_gate, at_gate + gates, .gates = gates, .nodes = nodes};
+    struct cut cut = {.all = all, .order = order, .before = before};
     double least = INFINITY;
-    memset(left, 0, (size_t)(2 * gates + nodes) * sizeof *left);
-    for (int expert = 0; expert < experts; expert++) {
-        gate[expert] = all->owner[expert] / each;
-        left[gate[expert]]++;
-    }
-    count_routes(all, &row, &rest);
-    for (int best = before;; row.covered++) {
-        if (row.covered >= before) {
-            double with = seconds_with(costs, hidden, topology->ranks_per_node, &row, &rest);
-            if (with < least) {
-                least = row.covered > before ? with : WORTH_COPIES * with;
-                best = row.covered;
-                *seconds = with;
-            }
-            if (row.covered == limit)
-                return best;
-            cover_next(&row, rest.fullest);
+    int best = before;
+    cut.gates = (all->topology->ranks - 1) / costs->ranks_per_gate + 1;
+    cut.nodes = mp_topology_nodes(all->topology);
+    cut.gate = all->memory;
+    cut.left = cut.gate + all->experts;
+    cut.at_gate = cut.left + cut.gates;
+    cut.at_node = cut.at_gate + cut.gates;
+    begin(&cut, costs->ranks_per_gate);
+    while (cut.covered < before)
+        cover_next(&cut);
+    for (;; order_next(&cut), cover_next(&cut)) {
+        double with = seconds_with(costs, hidden, &cut);
+        if (with < least) {
+            least = cut.covered > before ? with : WORTH_COPIES * with;
+            best = cut.covered;
+            *seconds = with;
         }
-        int32_t expert = order[row.covered];
-        left[gate[expert]]--;
-        take_routes(&row, gate[expert], mp_topology_node(topology, all->owner[expert]),
-                    all->load[expert], &rest);
+        if (cut.covered == limit)
+            return best;
     }
 }
