@@ -35,7 +35,7 @@ struct standing {
     int points, ran;      /* ran: neither refused nor out of memory; of these */
     int bounded;          /* the bound covers it and is known: its share of the time there, */
     double median, worst; /* 0 .. 1 */
-    int fastest, near;    /* the fastest of all systems that the bound covers; within 1 % of that */
+    int fastest, near;    /* the fastest of all systems that are rated; within 1 % of that */
     double ep, fssdp;     /* how many times as fast, geometric means of points where both ran */
 };
 
@@ -44,11 +44,11 @@ static double seconds_of(const struct cli_prediction *item) {
                                                                   : NAN;
 }
 
-/* Whether a system's times may be compared with others', however its rows travel. */
+/* Whether a system's times may be compared with others', however its rows travel and whether or
+ * not its experts are whole. */
 static bool is_rated(const struct cli_prediction *item) {
-    return !isnan(seconds_of(item)) &&
-           mp_bound_covers(item->job->file.system, MP_EXCHANGE_DEDUPLICATED,
-                           item->summary.mean.dropped > 0, item->summary.shards);
+    return !isnan(seconds_of(item)) && item->summary.as_chosen &&
+           !(item->job->file.system->capabilities & MP_SYSTEM_UNATTAINABLE);
 }
 
 /* The geometric mean of a yardstick's times over the system's. */

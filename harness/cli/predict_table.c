@@ -104,7 +104,7 @@ double cli_prediction_of_bound(const struct cli_prediction *item) {
     const struct mp_prediction_summary *summary = &item->summary;
     return item->bound.iterations > 0 &&
                    mp_bound_covers(item->job->file.system, item->job->file.job.exchange,
-                                   summary->mean.dropped > 0, summary->shards)
+                                   summary->as_chosen, summary->shards)
                ? share(item->bound.seconds_mean, summary->seconds_mean)
                : NAN;
 }

@@ -52,10 +52,10 @@ static bool deduplicates(int exchange) {
     return mp_exchange_of((enum mp_exchange_kind)exchange)->deduplicates;
 }
 
-bool mp_bound_covers(const struct mp_system *system, int exchange, bool dropped, int shards) {
+bool mp_bound_covers(const struct mp_system *system, int exchange, bool as_chosen, int shards) {
     bool fewer_rows = deduplicates((int)mp_system_exchange(system, exchange));
-    return !dropped && shards <= 1 && (!fewer_rows || deduplicates(exchange)) &&
-           !(system->capabilities & (MP_SYSTEM_CHANGES_GATE | MP_SYSTEM_UNATTAINABLE));
+    return as_chosen && shards <= 1 && (!fewer_rows || deduplicates(exchange)) &&
+           !(system->capabilities & MP_SYSTEM_UNATTAINABLE);
 }
 
 static int count_places(const struct mp_cluster *cluster) {

@@ -109,7 +109,8 @@ int mp_bound_seconds(struct mp_bound *bound, const struct mp_load load[], double
 bool mp_bound_is_quick(const struct mp_cluster *cluster, const struct mp_job *job,
                        int64_t iterations);
 
-/* Whether a system's times are bounded by the bound of a job with this exchange: it keeps the gate,
- * can be had, dropped nothing, had whole experts (shards 1), and sends as many rows: a system with
- * a deduplicating exchange of its own is bounded by the bound of a job that has one. */
-bool mp_bound_covers(const struct mp_system *system, int exchange, bool dropped, int shards);
+/* Whether a system's times are bounded by the bound of a job with this exchange: every route went
+ * to the expert that the loads say (as_chosen), none was dropped; it can be had, had whole experts
+ * (shards 1), and sends as many rows: a system with a deduplicating exchange of its own is bounded
+ * by the bound of a job that has one. */
+bool mp_bound_covers(const struct mp_system *system, int exchange, bool as_chosen, int shards);

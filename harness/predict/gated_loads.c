@@ -123,7 +123,7 @@ int mp_gated_loads_limit(struct mp_gated_loads *loads, const struct mp_planner *
                          int micro_batch, struct mp_error *error) {
     const struct mp_plan *plan = planner->plan;
     const struct mp_topology *topology = &plan->topology;
-    if ((plan->policy->outgoing_limit < 0 && !(plan->policy->pull > 0)) || !loads->copy)
+    if (!mp_gated_loads_change(loads, plan->policy))
         return MP_OK;
     for (int node = 0; node < mp_topology_nodes(topology); node++) {
         int insiders = find_inside(loads, plan, node);

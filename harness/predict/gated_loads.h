@@ -38,6 +38,12 @@ static inline const struct mp_load *mp_gated_load(const struct mp_gated_loads *l
     return &loads->current[micro_batch * loads->layers + layer];
 }
 
+/* Whether plans of such a policy, whose shards are none then, change them. */
+static inline bool mp_gated_loads_change(const struct mp_gated_loads *loads,
+                                         const struct mp_policy *policy) {
+    return loads->copy && mp_policy_changes_gate(policy);
+}
+
 /* Keeps the limits of the plan that is begun, if it has some, in its layer's loads, by
  * mp_replay_limit and mp_replay_pull.  MP_EPLAN for a node with fewer than 2 experts. */
 int mp_gated_loads_limit(struct mp_gated_loads *loads, const struct mp_planner *planner,

@@ -43,7 +43,8 @@ struct mp_prediction_summary {
     struct mp_prediction mean; /* field by field; counts and bytes are sums */
     struct mp_memory memory;   /* of the fullest rank */
     int memory_rank;
-    int shards; /* into which every expert was cut; 1: none was */
+    int shards;     /* into which every expert was cut; 1: none was */
+    bool as_chosen; /* every route went to the expert that the loads say */
     bool out_of_memory;
 };
 

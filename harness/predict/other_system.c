@@ -151,7 +151,7 @@ struct carrying {
     int at;                 /* index of the iteration at hand, or of the next that counts */
     bool counts;            /* it is at hand */
     int met;                /* iterations that count */
-    int64_t dropped;        /* routes */
+    bool as_chosen;         /* every route went to the expert that the loads say */
     struct asked asked;     /* means of them */
     int code;               /* of what is noted */
     struct mp_error *error;
@@ -188,7 +188,7 @@ static int predict(struct carrying *carrying, int64_t iteration, double *seconds
     if (!carrying->counts)
         return MP_OK;
     *seconds = prediction.seconds;
-    carrying->dropped += prediction.dropped;
+    carrying->as_chosen &= prediction.dropped == 0;
     carrying->asked.travel += part * (prediction.transfer_seconds + prediction.move_seconds);
     carrying->asked.bare_sums += part * prediction.all_reduce_exposed_seconds;
     return MP_OK;
@@ -266,6 +266,8 @@ static int carry_out(struct mp_other_system *other, const struct mp_job_file *fi
     *carrying = (struct carrying){.other = other, .error = error};
     mp_fitted_cluster(other->fitted, &cluster);
     int code = create_carrying(carrying, file, as_it_was, &cluster);
+    if (!code && file)
+        carrying->as_chosen = !mp_predictor_changes_loads(carrying->predictor);
     if (!code)
         code = open_loads(other, &stream, error);
     if (!code)
@@ -463,7 +465,7 @@ int mp_other_system_ask(struct mp_other_system *other, const struct mp_other_req
     MP_TRY(carry_out(other, &file, as_it_was, &carrying, error));
     mp_options_line(file.system->options, file.system_options, answer->options,
                     sizeof answer->options);
-    if (mp_bound_covers(file.system, other->job.file.job.exchange, carrying.dropped > 0,
+    if (mp_bound_covers(file.system, other->job.file.job.exchange, carrying.as_chosen,
                         mp_job_shards(&file.job)))
         answer->of_bound = answer_of(other, other->bound) / answer_of(other, mean_of(other));
     double predicted = median_of(other);

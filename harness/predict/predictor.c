@@ -53,7 +53,7 @@ static int create_costs(struct mp_predictor *predictor, const struct mp_predicto
 
 static int create_loads(struct mp_predictor *predictor, bool is_gated, struct mp_error *error) {
     const struct mp_policy *policy = &predictor->planner.policy;
-    bool limits = (policy->outgoing_limit >= 0 || policy->pull > 0) && !is_gated;
+    bool limits = mp_policy_changes_gate(policy) && !is_gated;
     predictor->loads = (struct mp_gated_loads){.ranks = predictor->ranks,
                                                .layers = predictor->layers,
                                                .micro_batches = predictor->options.micro_batches,
@@ -248,6 +248,10 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
 
 int mp_predictor_shards(const struct mp_predictor *predictor) {
     return mp_job_shards(&predictor->job);
+}
+
+bool mp_predictor_changes_loads(const struct mp_predictor *predictor) {
+    return mp_gated_loads_change(&predictor->loads, &predictor->planner.policy);
 }
 
 void mp_predictor_call(struct mp_predictor *predictor, int64_t number) {

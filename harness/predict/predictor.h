@@ -82,6 +82,8 @@ void mp_predictor_destroy(struct mp_predictor *predictor); /* accepts NULL */
 MP_END(predictor, struct mp_predictor *, mp_predictor_destroy(*it))
 /* Into how many shards its experts are cut. */
 int mp_predictor_shards(const struct mp_predictor *predictor);
+/* Whether its plans send routes to other experts than the loads say. */
+bool mp_predictor_changes_loads(const struct mp_predictor *predictor);
 
 /* What one iteration came to. */
 struct mp_prediction {

@@ -151,6 +151,7 @@ static void finish_summary(const struct mp_predict_job *job, const struct mp_pre
     summary->tokens_per_second = summary->seconds_median > 0 ? tokens / summary->seconds_median : 0;
     mp_predictor_memory(predictor, &summary->memory, &summary->memory_rank);
     summary->shards = mp_predictor_shards(predictor);
+    summary->as_chosen = summary->mean.dropped == 0 && !mp_predictor_changes_loads(predictor);
     summary->out_of_memory = summary->memory.total > summary->memory.limit;
 }
 
@@ -257,7 +258,8 @@ static bool wants_bounds(const struct running *running, const struct mp_cluster 
     const struct mp_predict_job *job = running->job;
     const struct mp_job *sizes = &job->file.job;
     return watch->bounds && !running->error->code &&
-           mp_bound_covers(job->file.system, sizes->exchange, false,
+           mp_bound_covers(job->file.system, sizes->exchange,
+                           !mp_predictor_changes_loads(running->predictor),
                            mp_predictor_shards(running->predictor)) &&
            mp_bound_is_quick(cluster, sizes, sizes->iterations);
 }

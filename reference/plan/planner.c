@@ -75,7 +75,7 @@ static int reserve_moves(struct mp_planner *planner, struct mp_error *error) {
 /* Choices, and rows of tokens, are of whole experts. */
 static int check_cut(const struct mp_planner *planner, struct mp_error *error) {
     bool deduplicates = mp_exchange_of(planner->plan[0].exchange)->deduplicates;
-    if (planner->policy.outgoing_limit < 0 && !(planner->policy.pull > 0) && !deduplicates)
+    if (!mp_policy_changes_gate(&planner->policy) && !deduplicates)
         return MP_OK;
     return mp_fail(error, MP_EREFUSED,
                    "system %s, whose plans %s, takes no experts cut into shards, but %d of each",

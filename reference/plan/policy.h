@@ -160,6 +160,9 @@ struct mp_policy {
 /* An expert's owner keeps and updates it, the gate's choices stand, routes go by token. */
 extern const struct mp_policy mp_policy_plain;
 
+static inline bool mp_policy_changes_gate(const struct mp_policy *policy) {
+    return policy->outgoing_limit >= 0 || policy->pull > 0;
+}
 /* Of how many layers, one after the other, fetches may be on their way together. */
 static inline int mp_policy_fetches(const struct mp_policy *policy) {
     return 1 + policy->gather_ahead + policy->fetch_early;

@@ -175,6 +175,17 @@ TEST(standings_add_up) {
     check_range(output, systems);
 }
 
+/* What drops nothing and keeps the gate can be the fastest, also with experts cut into shards. */
+TEST(some_system_is_the_fastest_everywhere) {
+    AUTO(json)
+    json_t *object = json_of("moeperf predict --json " SMALL "--cluster h100 --loads w0 --system "
+                             "fastermoe --system tamoe:pull=1 --vary expert-shards=1,2",
+                             0);
+    assert_close(number(object, "standings/0/fastest") + number(object, "standings/1/fastest"), 2,
+                 0);
+    assert_has(object, "standings/2/system", "tamoe:pull=1", "standings/2/fastest", "0");
+}
+
 /* 24 experts are not shared out evenly over 16 ranks, which fssdp and moonep can do and ep can't;
  * over 8 they are. */
 TEST(what_is_refused_ends_nothing) {

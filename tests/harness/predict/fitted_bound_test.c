@@ -135,7 +135,8 @@ static double share_of(uint64_t seed, const struct mp_system *system) {
         taken += prediction.seconds;
         dropped += prediction.dropped;
     }
-    return mp_bound_covers(system, MP_EXCHANGE_FLAT, dropped > 0, 1) ? least / taken : 0;
+    bool as_chosen = dropped == 0 && !mp_predictor_changes_loads(predictor);
+    return mp_bound_covers(system, MP_EXCHANGE_FLAT, as_chosen, 1) ? least / taken : 0;
 }
 
 TEST_RANDOM(no_system_is_below) {

@@ -311,6 +311,7 @@ RUNS_TEST(the_bound_is_the_best_placement) {
         assert_close(answer_of(asked, "ep", NULL, 0).of_bound, bound / mean, 0.02);
         assert_true(isnan(answer_of(asked, "free-balance", NULL, 0).of_bound));
         assert_true(isnan(answer_of(asked, "deepspeed", NULL, 0).of_bound)); /* it drops */
+        assert_false(isnan(answer_of(asked, "fastermoe", NULL, 0).of_bound));
     }
 }
 
@@ -607,6 +608,8 @@ static void assert_others(struct runs_folder *folder, const struct test_machine 
     for (int i = 0; i < OTHERS; i++) {
         AUTO(asked) struct asked *asked = ask_run(folder, i + 1);
         double bound = bound_of(asked);
+        bool is_changed = isnan(answer_of(asked, "tamoe", NULL, 0).of_bound);
+        assert_int_equal(is_changed, machine->nodes > 1); /* loads, by its loss */
         for (int other = 0; other < OTHERS; other++) {
             struct mp_other_answer answer = answer_of(asked, others[other], NULL, 0);
             double off = answer.seconds / measured[other] - 1;
