@@ -67,7 +67,9 @@ static void become(const struct mp_browser *browser, int channel) {
                                NULL};
     snprintf(profile, sizeof profile, "--user-data-dir=%s", browser->folder);
     setpgid(0, 0); /* its own processes end with it, see mp_browser_close */
-    if (!freopen("/dev/null", "w", stderr) || !freopen("/dev/null", "w", stdout) ||
+    /* Streams hold what the parent has still to write. */
+    const int nowhere = open("/dev/null", O_WRONLY);
+    if (dup2(nowhere, STDOUT_FILENO) < 0 || dup2(nowhere, STDERR_FILENO) < 0 ||
         dup2(channel, 3) < 0 || dup2(channel, 4) < 0 || fcntl(3, F_SETFD, 0) ||
         fcntl(4, F_SETFD, 0)) /* where the channel was 4 already, it would be closed */
         _exit(127);

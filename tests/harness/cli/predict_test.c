@@ -107,6 +107,13 @@ TEST(systems_stand_side_by_side_in_a_grid) {
                 "systems/3/loads", "zipf exponent=1", "systems/3/speedup_vs_ep", "1.0");
 }
 
+/* Not a second time by the process that becomes a browser. */
+TEST(what_is_printed_before_charts_is_there_once) {
+    assert_says("MOEPERF_BROWSER=/bin/true moeperf predict " SMALL LOADS
+                "--system llep --vary batch=32 --figures charts | grep -c ^Predicted",
+                0, "1\n");
+}
+
 /* Exchanges by themselves: small messages gain by fewer of them, large ones don't; and nothing does
  * where messages cost no more than their bytes. */
 TEST(exchanges_win_where_messages_are_small) {
