@@ -103,6 +103,8 @@ int cli_axes_points(const struct cli_axes *axes);
 /* Which value of an axis, counted from 0, and what it says, at the point of this number. */
 int cli_axes_index(const struct cli_axes *axes, int number, int axis);
 const char *cli_axes_value(const struct cli_axes *axes, int number, int axis);
+/* All of them, each behind a blank: " batch=8 nodes=2". */
+const char *cli_axes_name(const struct cli_axes *axes, int number, char *text, size_t size);
 
 /* The jobs of a command without a suite, in its order. */
 struct cli_points {

@@ -80,8 +80,7 @@ const char *cli_axes_value(const struct cli_axes *axes, int number, int axis) {
     return axes->axis[axis].value[cli_axes_index(axes, number, axis)];
 }
 
-/* " batch=8 nodes=2" */
-static const char *name_point(const struct cli_axes *axes, int number, char *text, size_t size) {
+const char *cli_axes_name(const struct cli_axes *axes, int number, char *text, size_t size) {
     *text = '\0';
     for (int a = 0; a < axes->count; a++)
         mp_text_add(text, size, "", " %s=%s", axes->axis[a].key, cli_axes_value(axes, number, a));
@@ -212,7 +211,7 @@ static int write_point(const struct command_line *line, const struct cli_point *
     char name[MP_TEXT_SIZE], values[MP_TEXT_SIZE];
     MP_TRY(cli_system_words_parse(line->systems, point->system, &words, error));
     snprintf(name, sizeof name, "%.2000s%.2000s", point->system,
-             name_point(line->axes, point->number, values, sizeof values));
+             cli_axes_name(line->axes, point->number, values, sizeof values));
     fputs("  - name: ", stream);
     int code = mp_yaml_write_text(stream, name, error);
     fprintf(stream, "\n%s    system: %s\n%s", line->cell[point->number], words.system->name,
@@ -372,7 +371,7 @@ static int write_cells(struct command_line *line, struct cli_points *points,
         written += !code;
         first = first.code ? first : own;
         if (code) {
-            mp_error_prefix(&own, "%s", name_point(line->axes, p, values, sizeof values) + 1);
+            mp_error_prefix(&own, "%s", cli_axes_name(line->axes, p, values, sizeof values) + 1);
             add_left_out(points, own.text);
         }
     }

@@ -146,12 +146,36 @@ static const struct table_column columns[] = {
     {NULL, TABLE_NUMBER, NULL, "tokens_per_s", .at = SUMMARY(tokens_per_second)},
     {NULL, TABLE_MS, NULL, "bound_ms_mean", .at = ROW(item.bound.seconds_mean)},
     {NULL, TABLE_MS, NULL, "bound_ms", .at = ROW(item.bound.seconds_median)},
+    {NULL, TABLE_NUMBER, NULL, "memory_bytes", .at = SUMMARY(memory.total)},
+    {NULL, TABLE_FLAG, NULL, "out_of_memory", .at = SUMMARY(out_of_memory)},
 };
 enum { COLUMNS = MP_LENGTH(columns) };
+
+/* Where there are no numbers. */
+static struct row empty_row(void) {
+    struct row row = {.served_p99 = NAN,
+                      .speedup = NAN,
+                      .of_bound = NAN,
+                      .exposed = NAN,
+                      .dropped = NAN,
+                      .gib = NAN};
+    struct mp_prediction_summary *summary = &row.item.summary;
+    summary->seconds_median = summary->seconds_mean = summary->seconds_p99 =
+        summary->tokens_per_second = summary->mean.imbalance = summary->memory.total = NAN;
+    return row;
+}
 
 static struct row row_of(const struct cli_predictions *predictions,
                          const struct cli_prediction *item) {
     const struct mp_prediction *mean = &item->summary.mean;
+    if (item->refusal) {
+        struct row row = empty_row();
+        row.item.refusal = item->refusal;
+        row.item.bound.seconds_mean = row.item.bound.seconds_median = NAN;
+        row.job = item->job->file.job.name;
+        row.system = item->job->file.job.system;
+        return row;
+    }
     return (struct row){.item = *item,
                         .job = item->job->file.job.name,
                         .system = item->job->file.job.system,
@@ -166,11 +190,13 @@ static struct row row_of(const struct cli_predictions *predictions,
 
 /* What no system is faster than. */
 static struct row row_of_bound(const struct cli_prediction *item) {
-    struct row row = {
-        .item = {.bound = item->bound}, .label = "bound", .job = "bound", .of_bound = 1};
+    struct row row = empty_row();
+    row.item.bound = item->bound;
+    row.label = row.job = "bound";
+    row.of_bound = 1;
+    row.item.summary.iterations = item->bound.iterations;
     row.item.summary.seconds_median = item->bound.seconds_median;
-    row.speedup = row.exposed = row.dropped = row.gib = row.served_p99 =
-        row.item.summary.mean.imbalance = NAN;
+    row.item.summary.seconds_mean = item->bound.seconds_mean;
     return row;
 }
 
@@ -283,9 +309,12 @@ static int print_table(const struct cli_predictions *predictions, int first,
     if (bounded)
         MP_TRY(table_fill(&table, &bound, 1, sizeof bound, error));
     if (format != MP_REPORT_TEXT) {
-        char title[2 * MP_TEXT_SIZE], loads[MP_TEXT_SIZE + 16];
-        snprintf(title, sizeof title, "%s: %.2000s", like->job->cluster,
-                 mp_predict_job_workload(like->job, loads, sizeof loads));
+        char title[2 * MP_TEXT_SIZE], loads[MP_TEXT_SIZE + 16], point[MP_TEXT_SIZE] = "";
+        const struct cli_points *points = predictions->points;
+        if (points->axes->count > 0)
+            cli_axes_name(points->axes, points->item[first].number, point, sizeof point);
+        snprintf(title, sizeof title, "%s: %.2000s%s%.2000s", like->job->cluster,
+                 mp_predict_job_workload(like->job, loads, sizeof loads), *point ? "," : "", point);
         table_write(&table, format, title, stdout);
     } else {
         print_heading(like, stdout);
@@ -313,17 +342,17 @@ static int print_tables(const struct cli_predictions *predictions, enum mp_repor
 
 /* ---- JSON ---- */
 
-static void pack_figures(const struct mp_named_number table[], const struct mp_prediction *mean,
+static void pack_figures(const struct mp_named_number table[], const struct mp_prediction *figures,
                          json_t *object) {
     for (const struct mp_named_number *row = table; row->name; row++) {
-        double value = mp_named_value(row, mean);
+        double value = mp_named_value(row, figures);
         json_object_set_new(object, row->name,
                             row->kind == MP_NUMBER_DOUBLE ? number_value(value)
                                                           : json_integer((json_int_t)value));
     }
 }
 
-static json_t *pack_mean(const struct mp_prediction *mean) {
+static json_t *pack_sums(const struct mp_prediction *sums) {
     static const char *const stages[MP_STAGES] = {
         [MP_STAGE_BEFORE_GATE] = "before_gate",
         [MP_STAGE_AFTER_GATE] = "after_gate",
@@ -332,10 +361,9 @@ static json_t *pack_mean(const struct mp_prediction *mean) {
         [MP_STAGE_AFTER_STEP] = "after_step",
     };
     json_t *bytes = json_object(), *object = json_object();
-    pack_figures(mp_prediction_means, mean, object);
-    pack_figures(mp_prediction_sums, mean, object);
+    pack_figures(mp_prediction_sums, sums, object);
     for (int stage = 0; stage < MP_STAGES; stage++)
-        json_object_set_new(bytes, stages[stage], number_value(mean->bytes[stage]));
+        json_object_set_new(bytes, stages[stage], number_value(sums->bytes[stage]));
     json_object_set_new(object, "bytes", bytes);
     return object;
 }
@@ -395,7 +423,10 @@ static json_t *pack_item(const struct cli_predictions *predictions,
     json_object_update_new(object, table_object(columns, COLUMNS, &row));
     for (int i = 0; i < 3 && item->bound.iterations == 0; i++)
         json_object_del(object, (const char *[]){"bound_ms", "bound_ms_mean", "of_bound"}[i]);
-    json_object_set_new(object, "mean", pack_mean(&summary->mean));
+    json_t *mean = json_object();
+    pack_figures(mp_prediction_means, &summary->mean, mean);
+    json_object_set_new(object, "mean", mean);
+    json_object_set_new(object, "total", pack_sums(&summary->mean)); /* of all iterations */
     json_object_set_new(object, "memory", pack_memory(summary));
     return object;
 }

@@ -37,6 +37,8 @@ TEST(the_object_adds_up) {
                      number(item, "mean/exposed_seconds") / number(item, "mean/seconds"), 1e-12);
         assert_true(number(item, "memory/total_bytes") > number(item, "memory/dense_bytes"));
         assert_has(item, "iterations", "6", "executor", "predicted");
+        assert_close(number(item, "total/routes"), /* all iterations' */
+                     6 * 2 * 2 * number(item, "model/batch") * number(item, "model/sequence"), 0);
     }
     json_decref(object);
 }
@@ -140,6 +142,8 @@ TEST(exchanges_win_where_messages_are_small) {
 TEST(out_of_memory_is_a_result) {
     assert_says("moeperf predict " SMALL LOADS "--system ep --set batch=400000", 0,
                 "ep: out of memory: rank ");
+    assert_says("moeperf predict " SMALL LOADS "--system ep --set batch=400000 --format csv", 0,
+                "out_of_memory\n", ",1\n");
     AUTO(json)
     json_t *object = json_of(
         "moeperf predict --json --db full.db " SMALL LOADS "--system ep --set batch=400000", 0);
@@ -163,6 +167,12 @@ TEST(a_refusal_is_a_row) {
                 "\nsmartmoe   refused: experts: 40 experts can't be divided evenly over 16 ranks,\n"
                 "           which system smartmoe needs; take a multiple of ranks\nswiftmoe  ",
                 "\nnodewise ", LACKS("faster still"));
+    /* Nor where programs read it: what is not known is nothing, and not 0. */
+    assert_says("moeperf predict " SMALL LOADS "--set experts=40 --system llep --format csv", 0,
+                ": w6 heat=0.4 period=2 seed=9,,,,,,,\"experts: 40 experts", ",,1.0,,,,,bound,,");
+    assert_says("moeperf predict " SMALL LOADS "--vary nodes=1,2 --format csv | "
+                "grep -c 'seed=9, nodes=2.*,bound,'",
+                0, "1\n");
     assert_answer("refused.db",
                   "SELECT group_concat(job || ' ' || status, ', ') FROM "
                   "(SELECT * FROM v_run ORDER BY run_id LIMIT 4)",
