@@ -210,19 +210,27 @@ static const char *short_value(const struct cli_axis *axis, int value) {
     return slash ? slash + 1 : axis->value[value];
 }
 
-/* Values as they are shown: batches with the tokens that a rank has of them, where all ranks there
- * are have as many. */
+/* Tokens that a rank has of a batch; 0 where that differs from point to point, or it is none. */
+static int64_t tokens_of(const struct grids *grids, int axis, int value) {
+    int64_t tokens = 0;
+    for (int p = 0; p < cli_axes_points(grids->axes); p++) {
+        const struct cli_prediction *ep = prediction_at(grids->predictions, "ep", p);
+        if (!ep || cli_axes_index(grids->axes, p, axis) != value)
+            continue;
+        int64_t own = mp_job_tokens(&ep->job->file.job) / ep->job->file.job.ranks;
+        if (strcmp(grids->axes->axis[axis].key, "batch") != 0 || (tokens && own != tokens))
+            return 0;
+        tokens = own;
+    }
+    return tokens;
+}
+
+/* Values as they are shown: batches with a rank's tokens. */
 static void label_value(const struct grids *grids, int axis, int value, char *text, size_t size) {
-    const struct cli_axis *own = &grids->axes->axis[axis];
-    int number = value; /* with the first values of the others */
-    for (int a = axis + 1; a < grids->axes->count; a++)
-        number *= grids->axes->axis[a].count;
-    const struct cli_prediction *ep = prediction_at(grids->predictions, "ep", number);
-    if (ep && !strcmp(own->key, "batch"))
-        snprintf(text, size, "%s (%lld)", own->value[value],
-                 (long long)mp_job_tokens(&ep->job->file.job) / ep->job->file.job.ranks);
-    else
-        snprintf(text, size, "%s", short_value(own, value));
+    const int64_t tokens = tokens_of(grids, axis, value);
+    snprintf(text, size, "%s", short_value(&grids->axes->axis[axis], value));
+    if (tokens)
+        mp_text_add(text, size, "", " (%lld)", (long long)tokens);
 }
 
 /* Names and values of the axes first to last - 1 at a point, "cluster, nodes" and "h100, 4". */
@@ -231,10 +239,10 @@ static void label_axes(const struct grids *grids, int first, int last, int numbe
     *key = *text = '\0';
     for (int a = first; a < last; a++) {
         char value[CLI_AXIS_TEXT];
-        bool is_batch = !strcmp(grids->axes->axis[a].key, "batch");
+        const struct cli_axis *axis = &grids->axes->axis[a];
+        bool has_tokens = MP_ANY(v, axis->count, tokens_of(grids, a, v) > 0);
         label_value(grids, a, cli_axes_index(grids->axes, number, a), value, sizeof value);
-        mp_text_add(key, CLI_AXIS_TEXT, ", ", "%s",
-                    is_batch ? "batch (tokens)" : grids->axes->axis[a].key);
+        mp_text_add(key, CLI_AXIS_TEXT, ", ", "%s", has_tokens ? "batch (tokens)" : axis->key);
         mp_text_add(text, CLI_AXIS_TEXT, ", ", "%s", value);
     }
 }

@@ -102,6 +102,9 @@ TEST(systems_stand_side_by_side_in_a_grid) {
                 "(unattainable)\n");
     assert_says("moeperf predict " SMALL LOADS "--system llep --vary batch=64,400000,4000000", 0,
                 "\n400000 (1600000)    ep: memory\n", "\n4000000 (16000000)      memory\n");
+    /* Ranks have as many tokens of a batch as their number says: with others there is none. */
+    assert_says("moeperf predict " SMALL LOADS "--system llep --vary nodes=1,2 --vary batch=32,64",
+                0, ", by batch:\nnodes ", LACKS("tokens)"));
     /* The same loads, the same time. */
     assert_json("moeperf predict --json " SMALL LOADS
                 "--system skeleton --vary 'loads=w0,zipf exponent=1'",
