@@ -53,9 +53,10 @@ static const struct cli_flag known_flags[] = {
      "times as fast as ep each system is and what share of\n"
      "its time the bound is; of two or three keys, with every\n"
      "value of the others, the last one's side by side.\n"
-     "KEY: a job's option, loads (generators, files),\n"
-     "cluster, nodes, levels.NAME.bandwidth (B/s; moeperf\n"
-     "show CLUSTER), levels.NAME.latency or .message-cost (s)"},
+     "KEY: a job's option, predict.KEY, loads (generators,\n"
+     "files), cluster, nodes, levels.NAME.bandwidth (B/s;\n"
+     "moeperf show CLUSTER), levels.NAME.latency or\n"
+     ".message-cost (s)"},
     {"--html", CLI_VALUE, &given.page.html, "FILE", "draws what is varied as heat maps, too"},
     {"--figures", CLI_VALUE, &given.page.figures, "FOLDER", CLI_FIGURES_HELP},
     {"--bound", CLI_SWITCH, &given.bound, NULL,

@@ -11,15 +11,15 @@
 
 /* ---- axes ---- */
 
-/* Keys of a mapping of their own would need more than a line of the job. */
 static int check_key(const char *key, struct mp_error *error) {
-    static const char *const others[] = {"options.", "predict.", "name",
-                                         "system",   "change",   "ranks"}; /* and ranks-per-node */
+    static const char *const others[] = {"options.", "name", "system", "change",
+                                         "ranks"}; /* and ranks-per-node */
     for (size_t i = 0; i < MP_LENGTH(others); i++)
         if (!strncmp(key, others[i], strlen(others[i])))
             return mp_fail(error, MP_EINVAL,
-                           "--vary %.80s: only a job's own options (moeperf show job), loads, "
-                           "cluster, nodes and levels.NAME.bandwidth or .latency can be varied; "
+                           "--vary %.80s: only a job's own options (moeperf show job), those of "
+                           "predictions (predict.KEY), loads, cluster, nodes and "
+                           "levels.NAME.bandwidth or .latency can be varied; "
                            "systems with other options by --system NAME:OPTION=VALUE",
                            key);
     return MP_OK;
@@ -169,15 +169,16 @@ static int write_job(const struct mp_predict_job *job, char **text, struct mp_er
 /* Passes a fault on: one of --set is of --vary, if only that names the key. */
 static int blame(const struct command_line *line, const struct mp_error *own,
                  struct mp_error *error) {
-    static const char set[] = "--set: ", unknown[] = "unknown option \"";
+    static const char set[] = "--set: ", unknown[] = "unknown option \"", group[] = "predict.";
     const char *text = own->text + strlen(set), *named = text;
     bool is_varied = false;
     named += strncmp(text, unknown, strlen(unknown)) ? 0 : strlen(unknown);
     for (int a = 0; a < line->axes->count && !strncmp(own->text, set, strlen(set)); a++) {
         const char *key = line->axes->axis[a].key;
+        const bool is_set = setting_of(line->settings, key);
+        key += strncmp(key, group, strlen(group)) ? 0 : strlen(group);
         const size_t length = strlen(key);
-        is_varied |= !strncmp(named, key, length) && strchr(":\"", named[length]) &&
-                     !setting_of(line->settings, key);
+        is_varied |= !strncmp(named, key, length) && strchr(":\"", named[length]) && !is_set;
     }
     return mp_fail(error, own->code, "%s%s", is_varied ? "--vary: " : "",
                    is_varied ? text : own->text);
@@ -307,9 +308,10 @@ static int try_point(const struct command_line *line, const struct cli_point *po
     return read_points(line, &options, point, 1, &suite, error);
 }
 
-/* A sentence that is not there yet. */
+/* A sentence, unless its reason, behind the point's or job's name, is there. */
 static void add_left_out(struct cli_points *points, const char *why) {
-    if (!strstr(points->left_out, why))
+    const char *reason = strstr(why, ": ");
+    if (!strstr(points->left_out, reason ? reason : why))
         mp_text_add(points->left_out, sizeof points->left_out, "  ", "Left out: %s.", why);
 }
 

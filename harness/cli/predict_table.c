@@ -482,6 +482,8 @@ static int write_tables(const struct cli_predictions *predictions, enum mp_repor
         MP_TRY(cli_standing_table(predictions, &table, error));
         putchar('\n');
         table_write(&table, format, "Over all points", stdout);
+        if (*predictions->points->left_out)
+            table_paragraph(stderr, "%s", predictions->points->left_out);
     }
     return check_printed(stdout, error);
 }

@@ -87,6 +87,18 @@ TEST(a_grid_is_what_its_points_are_alone) {
                     "Faster than ep at ");
 }
 
+TEST(options_of_predictions_are_varied) {
+    char words[32];
+    double full = alone("--set predict.recompute=full", words);
+    AUTO(json)
+    json_t *object = json_of("moeperf predict --json " SMALL LOADS "--system fssdp --vary "
+                             "predict.recompute=none,full",
+                             0);
+    assert_has(object, "systems/3/varied/predict.recompute", "full", "systems/3/system", "fssdp");
+    assert_close(number(object, "systems/3/speedup_vs_ep"), full, 0);
+    assert_true(number(object, "systems/2/speedup_vs_ep") != full);
+}
+
 /* One key: systems side by side; what one can't do is a gap with its reason, and what does not fit
  * into memory is said. */
 TEST(systems_stand_side_by_side_in_a_grid) {
@@ -98,6 +110,13 @@ TEST(systems_stand_side_by_side_in_a_grid) {
     assert_says("moeperf predict " SMALL LOADS "--system moonep --vary batch=32,33", 0,
                 "\n33                     -\n", /* no job of anybody's */
                 "Left out: job ep batch=33: batch: 33 sequences");
+    assert_says("moeperf predict " SMALL LOADS
+                "--system moonep --vary batch=32,33 --format csv 2>&1 >left-out.csv",
+                0, "Left out: job ep batch=33: ");
+    /* The loads' reason is everybody's, and said once. */
+    assert_says("moeperf predict " SMALL "--loads 'zipf exponent=1.5' --system moonep --set "
+                "gate=softmax --vary top-k=1,8 | grep -o 'Left out'",
+                0, "Left out\n", LACKS("Left out\nLeft"));
     assert_says("moeperf predict " SMALL LOADS "--system free-balance --vary batch=32", 0,
                 "(unattainable)\n");
     assert_says("moeperf predict " SMALL LOADS "--system llep --vary batch=64,400000,4000000", 0,
@@ -477,6 +496,7 @@ TEST(bad_wishes_leave_nothing) {
         {WISH "--loads w0 --vary batch=1 --vary layers=1 --vary width=1 --vary experts=1",
          "at most 3 keys"},
         {WISH "--loads w0 --vary options.memory=1,2", "--system NAME:OPTION=VALUE"},
+        {WISH "--loads w0 --vary predict.foo=1,2", "--vary: unknown option \"foo\" for predict"},
         {WISH "--loads w0 --vary layer=1,2", "did you mean \"layers\"?"},
         {WISH "--loads w0 --vary levels.nod.bandwidth=1e9", "the name of a level of"},
         {WISH "--suite skewed --vary batch=1", "--vary and --suite"},
