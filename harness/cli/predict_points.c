@@ -12,8 +12,8 @@
 /* ---- axes ---- */
 
 static int check_key(const char *key, struct mp_error *error) {
-    static const char *const others[] = {"options.", "name", "system", "change",
-                                         "ranks"}; /* and ranks-per-node */
+    static const char *const others[] = {"options.", "name",      "system",
+                                         "change",   "precision", "ranks"}; /* and ranks-per-node */
     for (size_t i = 0; i < MP_LENGTH(others); i++)
         if (!strncmp(key, others[i], strlen(others[i])))
             return mp_fail(error, MP_EINVAL,
@@ -347,6 +347,9 @@ static int choose_points(const struct command_line *line, const struct cli_words
     struct chosen chosen = {0};
     struct tried wanted = {0};
     choose_systems(asked, &chosen);
+    for (int i = 0; i < chosen.count; i++)
+        if (MP_ANY(before, i, !strcmp(chosen.name[before], chosen.name[i])))
+            return mp_fail(error, MP_EINVAL, "--system %.100s: given twice", chosen.name[i]);
     MP_TRY(MP_NEW(points->item, (size_t)(chosen.count * cli_axes_points(line->axes) + 1), error));
     for (int i = 0; i < chosen.count; i++) {
         struct tried own = {0};

@@ -159,6 +159,11 @@ int mp_predict_job_check_setting(const char *assignment, struct mp_error *error)
                            "--nodes N, or --set change=nodes=N, takes so many nodes of it, a file "
                            "of your own has others (moeperf show cluster)",
                            assignment);
+    if (!strncmp(assignment, "precision=", 10))
+        return mp_fail(error, MP_EINVAL,
+                       "--set %.100s: that is how ranks train; a prediction has predict.precision "
+                       "(moeperf show predict)",
+                       assignment);
     return MP_OK;
 }
 

@@ -65,7 +65,8 @@ int mp_predict_job_apply(struct mp_predict_job *job, const struct mp_yaml *mappi
 /* One "key=value"; "predict.key=value" and "options.key=value" go to those tables. */
 int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
                        const struct mp_systems *systems, struct mp_error *error);
-/* MP_EINVAL for --set of what a prediction takes from its cluster, which would be in vain. */
+/* MP_EINVAL for --set of what a prediction takes from its cluster or has an option of its own for,
+ * which would be in vain. */
 int mp_predict_job_check_setting(const char *assignment, struct mp_error *error);
 /* Reads the cluster, whose file is `path` (harness/suite finds it), applies `change`, and gives the
  * job its ranks.  mp_cluster_destroy. */

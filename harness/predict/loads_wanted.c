@@ -184,13 +184,14 @@ int predict_loads_check(const struct mp_trace_wanted *job, bool fewer,
         return MP_OK;
     if (fewer && total < wanted && total * shape->top_k >= wanted)
         return MP_OK;
-    return mp_fail(error, MP_EINVAL,
-                   "loads: iteration %lld has %lld routes in a layer and micro-batch, and the "
-                   "prediction's batch makes %lld (%d ranks with %lld tokens to %d experts each): "
-                   "set batch and sequence to the loads', or have the loads fitted (--fit, in a "
-                   "suite fit: yes)",
-                   (long long)block->iteration, (long long)total, (long long)wanted, shape->ranks,
-                   (long long)job->tokens, shape->top_k);
+    return mp_fail(
+        error, MP_EINVAL,
+        "loads: iteration %lld has %lld routes in a layer and micro-batch, and the "
+        "prediction's batch makes %lld (%d ranks with %lld tokens to %d experts each): "
+        "set batch, sequence and top-k to the loads', or have the loads fitted (--fit, in a "
+        "suite fit: yes)",
+        (long long)block->iteration, (long long)total, (long long)wanted, shape->ranks,
+        (long long)job->tokens, shape->top_k);
 }
 
 /* ---- a job for given loads ---- */

@@ -63,6 +63,13 @@ static const struct refused_line bad_inputs[] = {
     {"moeperf run predicted --set ranks-per-node=4", "moeperf run: --set ranks-per-node=4: "},
     {"moeperf predict --cluster b200 --loads balanced --vary ranks=8,16",
      "moeperf predict: --vary ranks: only a job's own options"},
+    {"moeperf predict --cluster b200 --loads balanced --set precision=fp32",
+     "moeperf predict: --set precision=fp32: that is how ranks train; a prediction has "
+     "predict.precision "},
+    {"moeperf predict --cluster b200 --loads balanced --vary precision=fp32,bf16",
+     "moeperf predict: --vary precision: only a job's own options"},
+    {"moeperf predict --cluster b200 --loads balanced --system llep --system llep",
+     "moeperf predict: --system llep: given twice\n"},
     {"moeperf run quickstrat",
      "moeperf run: no ready-made suite is called \"quickstrat\"; did you mean \"quickstart\"?"},
     {"moeperf run gone.yaml",

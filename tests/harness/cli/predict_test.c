@@ -476,7 +476,7 @@ TEST(bad_wishes_leave_nothing) {
         {WISH "--loads w0 --system fsdp", "did you mean \"fssdp\"?"},
         {WISH "--loads w0 --system fssdp:overlp=1", "did you mean \"overlap\"?"},
         {WISH "--loads w0 --system fssdp:overlap", "\"overlap\" should be option=value"},
-        {WISH "--loads w0 --system ep --system ep", "\"ep\" is already the job"},
+        {WISH "--loads w0 --system ep --system ep", "moeperf predict: --system ep: given twice"},
         {WISH "--loads w0 --set predict.precison=fp32", "did you mean \"precision\"?"},
         {WISH "--suite skewd", "did you mean \"skewed\"?"},
         {WISH "--suite skewed --system ep", "--system and --suite"},
