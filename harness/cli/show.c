@@ -584,6 +584,8 @@ static int find_among(const json_t *catalog, const char *name, json_t **object,
             *object = json_incref(entry);
     }
     if (!*object && (strchr(name, '/') || strstr(name, ".yaml"))) {
+        if (!strstr(name, ".yaml") && !access(name, F_OK)) /* whoever asked says what is right */
+            return mp_fail(error, MP_ENOTFOUND, "%.300s: its name does not end in .yaml", name);
         *object = pack_ready_made(is_cluster(name) ? MP_CLUSTERS : MP_SUITES, name, error);
         return error->code;
     }

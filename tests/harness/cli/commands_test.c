@@ -55,6 +55,8 @@ static const struct refused_line bad_inputs[] = {
     {"moeperf reshape x.mptrace -o y.mptrace --layers 5000000",
      "moeperf reshape: --layers 5000000: should be a whole number from 1 to 65536\n"},
     {"moeperf help start extra", "moeperf help: \"extra\" is one argument too many; usage: "},
+    {"echo '{}' > counts.json; moeperf show ./counts.json",
+     "moeperf show: ./counts.json: of files "},
     {"touch runs.db; moeperf show runs.db", "moeperf show: runs.db: of files those are shown whose "
                                             "names end in .mptrace (loads) or .yaml"},
     {"moeperf report --db \"$UNSET\"", "moeperf report: --db needs a value: --db FILE\n"},
