@@ -9,6 +9,7 @@
 #include "harness/cli/predict_job.h"
 #include "harness/predict/other_system.h"
 #include "reference/base/characters.h"
+#include "results/report/groups.h"
 #include "results/report/query.h"
 #include "results/report/table.h"
 
@@ -517,6 +518,7 @@ int cli_what_if(const struct cli_call *call, struct mp_error *error) {
     MP_AUTO(store) struct mp_store *store = NULL;
     MP_AUTO(answer) struct answer answer = {.layer = -1, .bound = NAN, .of_bound = NAN};
     MP_AUTO(request) struct request request = {0};
+    MP_AUTO(runs) struct report_runs runs = {0};
     int64_t run_id = 0;
     MP_TRY(cli_run_number(given.run, &run_id, error));
     bool all = given.system.count == 1 && !strcmp(given.system.word[0], "all");
@@ -535,5 +537,8 @@ int cli_what_if(const struct cli_call *call, struct mp_error *error) {
     MP_TRY(cli_open_database(given.database, &store, error));
     MP_TRY(mp_recorded_read(store, run_id, &answer.recorded, error));
     MP_TRY(work_out(&answer, call->systems, &request, store, error));
+    MP_TRY(report_runs_load(store, &(struct mp_report_selection){.run_id = run_id}, &runs, error));
+    if (given.format.kind == MP_REPORT_TEXT)
+        report_print_busy(&runs, stdout);
     return show(&answer, given.database, given.format.kind, error);
 }

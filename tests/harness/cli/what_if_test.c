@@ -115,6 +115,28 @@ TEST(the_table_says_what_is_possible) {
     assert_says("moeperf predict --run 1 --db r.db", 0, LACKS("bound"));
 }
 
+/* Other programs had the processors for this share of its time. */
+static void make_busy(double share) {
+    execute("busy.db",
+            formatted(
+                "UPDATE run_summary SET ranks_share_cores = 0;"
+                "INSERT OR IGNORE INTO StringIds (value) VALUES ('processor-wait-seconds');"
+                "INSERT OR REPLACE INTO number SELECT run_id, rank, iteration, layer, (SELECT "
+                "id FROM StringIds WHERE value = 'processor-wait-seconds'), %g * number.value FROM "
+                "number JOIN StringIds ON name_id = id AND StringIds.value = "
+                "'training-seconds'",
+                share));
+}
+
+TEST(a_busy_machine_comes_first) {
+    assert_runs("cp r.db busy.db");
+    make_busy(0.3);
+    assert_says("moeperf predict --run 1 --db busy.db | head -1", 0,
+                "The machine was busy: for up to 30 % of the time");
+    make_busy(0.01);
+    assert_says("moeperf predict --run 1 --db busy.db", 0, LACKS("busy:"));
+}
+
 TEST(systems_take_options) {
     AUTO(json)
     json_t *answer = json_of("moeperf predict --run 2 --db r.db --json --system fssdp --system "
