@@ -321,6 +321,9 @@ static int print_table(const struct cli_predictions *predictions, int first,
         table_print(&table, stdout);
         if (bounded)
             table_paragraph(stdout, "%s", BOUND_NOTE);
+        else if (!like->refusal)
+            table_paragraph(stdout,
+                            "The bound would take more than a second or so: --bound works it out.");
         print_notes(predictions, first);
     }
     return MP_OK;

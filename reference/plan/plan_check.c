@@ -597,7 +597,8 @@ static void check_dispatch(struct check *check, const struct mp_plan_law *law) {
 static void check_memory(struct check *check, const struct mp_plan_law *law) {
     for (int rank = 0; rank < check->ranks && law->extra_copies_limit >= 0; rank++)
         if (check->extra[rank] > law->extra_copies_limit)
-            report(check, MP_PLAN_MEMORY, "rank %d takes %d copies, the limit is %d", rank,
+            report(check, MP_PLAN_MEMORY,
+                   "rank %d takes more extra copies, %d, than copies_limit says, %d", rank,
                    check->extra[rank], law->extra_copies_limit);
 }
 

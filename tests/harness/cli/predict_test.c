@@ -231,6 +231,17 @@ TEST(a_topology_gate_is_predicted) {
     assert_contains(assumed, "fastermoe topology-gate: loads don't say");
 }
 
+/* Where it is not worked out, that is said. */
+TEST(a_slow_bound_is_for_those_who_ask) {
+    static const char *const asked[] = {"", "--bound "};
+    for (int i = 0; i < 2; i++)
+        assert_says(formatted("moeperf predict --quiet --cluster b200 --nodes 32 --loads balanced "
+                              "--set layers=32 --iterations 1 --system llep %s",
+                              asked[i]),
+                    0, i ? "\nbound: no system " : "\nThe bound would take more than a second",
+                    i ? LACKS("would take") : LACKS("\nbound"));
+}
+
 /* The bound is on the loads as they are: not on systems with options that change them. */
 TEST(who_changes_loads_is_not_bounded) {
     AUTO(json)
