@@ -32,6 +32,7 @@ struct comparison {
     const char *nodes[NODES];
     int columns, kinds;
     int ranks_per_node;
+    bool has_costs; /* messages between nodes hold their ports beside their bytes */
     double seconds[MP_EXCHANGE_KINDS][SIZES][NODES];
 };
 
@@ -81,6 +82,7 @@ static int compare_column(const char *path, int column, struct comparison *compa
     for (int i = 0; i < given.set.count; i++)
         MP_TRY(mp_cluster_set(cluster, given.set.word[i], error));
     comparison->ranks_per_node = (int)cluster->ranks_per_node.value;
+    comparison->has_costs = cluster->level[cluster->levels - 1].message_cost.value > 0;
     for (int kind = 0; kind < comparison->kinds; kind++)
         for (int row = 0; row < SIZES; row++)
             MP_TRY(mp_exchange_seconds(cluster, (enum mp_exchange_kind)kind, sizes[row].bytes,
@@ -109,6 +111,11 @@ static void print_heading(const struct comparison *comparison, FILE *out) {
                     "Predicted, not measured: %s, nodes of %d ranks; every rank has so many bytes "
                     "for every other one.",
                     comparison->name, comparison->ranks_per_node);
+    if (!comparison->has_costs)
+        table_paragraph(out,
+                        "Messages between nodes cost nothing but their bytes and one latency a "
+                        "round, so fewer and larger ones save nothing: the cluster does not say "
+                        "what they cost (--set levels.cluster.message-cost=SECONDS).");
     for (int kind = 0; kind < comparison->kinds; kind++)
         if (mp_exchange_of((enum mp_exchange_kind)kind)->deduplicates)
             table_paragraph(out,

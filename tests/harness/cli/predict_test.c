@@ -146,7 +146,8 @@ TEST(exchanges_win_where_messages_are_small) {
                 0, "\nthe fastest, and how many times as fast as flat\n",
                 "\n  1 KiB  deduplicated 1.81  ", "\n  4 MiB               flat  ",
                 "\n  1 KiB     1.54     2.96  ", "\nleader, times as fast as flat\n",
-                LACKS("\npipelined"));
+                LACKS("\npipelined"), LACKS("save nothing"));
+    assert_says("moeperf predict --exchanges --cluster tutel", 0, "larger ones save nothing: ");
     assert_runs("grep -q 'Times as fast as exchange flat' exchanges.html");
     assert_says("moeperf predict --exchanges --cluster tutel --format latex | grep -c caption", 0,
                 "4\n");
