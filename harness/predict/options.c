@@ -11,7 +11,7 @@ const struct mp_option mp_predict_options_table[] = {
     {"expert-matrices", MP_DECIDES(MP_OPTION_INT), FIELD(expert_matrices), "matrices", "2", 2, 3,
      NULL, "of an expert: 2 with gelu, 3 gated (SwiGLU)"},
     {"vocabulary", MP_DECIDES(MP_OPTION_INT64), FIELD(vocabulary), "tokens", "0", 0, 1 << 24, NULL,
-     "of embedding and head; 0 for neither"},
+     "of embedding and head, which share one table of them; 0 for neither"},
     {"key-value-heads", MP_DECIDES(MP_OPTION_COUNT), FIELD(key_value_heads), "heads", "auto", -1,
      1024, NULL, "of grouped-query attention; auto for as many as heads"},
     {"cache-width", MP_DECIDES(MP_OPTION_COUNT), FIELD(cache_width), "numbers", "auto", -1, 1 << 20,
