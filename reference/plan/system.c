@@ -100,6 +100,19 @@ static int check_declared(const struct mp_system *system, const struct mp_plan *
                    during->owner[expert], system->name);
 }
 
+/* What is to be there before the gate can't be asked for after it: nobody would send it. */
+static int check_stages(const struct mp_system *system, const struct mp_plan *plan, int first,
+                        struct mp_error *error) {
+    for (int i = first; i < plan->fetch.count; i++)
+        if (plan->fetch.item[i].stage != MP_STAGE_AFTER_GATE)
+            return mp_fail(
+                error, MP_EPLAN,
+                "system %s: iteration %lld, layer %d: after the gate a copy of expert %d "
+                "is added that should be there before it; MP_STAGE_AFTER_GATE is right",
+                system->name, (long long)plan->iteration, plan->layer, plan->fetch.item[i].expert);
+    return MP_OK;
+}
+
 /* A system's own struct, and what comes with it. */
 struct made {
     struct mp_arena memory;
@@ -211,8 +224,9 @@ int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t ite
 
 int mp_system_end_plan(const struct mp_system *system, void *self, const struct mp_load *load,
                        struct mp_plan *plan, struct mp_error *error) {
+    const int fetches = plan->fetch.count;
     MP_TRY(system->after_gate(self, load, plan, error));
-
+    MP_TRY(check_stages(system, plan, fetches, error));
     return check_declared(system, plan, error);
 }
 

@@ -209,7 +209,7 @@ struct mp_arena *mp_system_arena(void *self);
 int mp_system_begin_plan(const struct mp_system *system, void *self, int64_t iteration, int layer,
                          const struct mp_placement *home, struct mp_plan *plan,
                          struct mp_error *error);
-/* And after it: after_gate.  The same errors. */
+/* And after it: after_gate.  The same errors, and MP_EPLAN for copies of another stage. */
 int mp_system_end_plan(const struct mp_system *system, void *self, const struct mp_load *load,
                        struct mp_plan *plan, struct mp_error *error);
 /* Homes before the first iteration: initial_owners, or mp_even_owners, then initial_holders if

@@ -213,6 +213,12 @@ static int copy_after_gate(void *self, const struct mp_load *load, struct mp_pla
     return code ? code : after_gate(self, load, plan, error);
 }
 
+static int copy_too_late(void *self, const struct mp_load *load, struct mp_plan *plan,
+                         struct mp_error *error) {
+    int code = mp_plan_add_copy(plan, 1, 3, MP_STAGE_BEFORE_GATE, error);
+    return code ? code : after_gate(self, load, plan, error);
+}
+
 /* Both halves of a layer's plan, with or without the capability. */
 static int plan_layer(struct mp_system system, bool declared, const struct mp_placement *home,
                       struct mp_error *said) {
@@ -258,6 +264,11 @@ TEST(copies_and_replicas_are_declared) {
     assert_works(plan_layer(replicates, false, &home, &error));
     assert_has_to_be_declared(copies_before, &home, "2 is on rank 0 beside its owner, rank 3");
     assert_has_to_be_declared(copies_after, &home, "1 is on rank 3 beside its owner, rank 1");
+    struct mp_system too_late = copies_after;
+    too_late.after_gate = copy_too_late;
+    assert_sentence(plan_layer(too_late, true, &home, &error), MP_EPLAN,
+                    "system complete: iteration 6, layer 1: after the gate a copy of expert 1 is "
+                    "added that should be there before it; MP_STAGE_AFTER_GATE is right");
     mp_placement_add(&home, 0, 2);
     assert_has_to_be_declared(replicates, &home, "0 is on rank 2 beside its owner, rank 0");
 }
