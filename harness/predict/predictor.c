@@ -239,6 +239,13 @@ int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[
                                          .bound_seconds = NAN};
     sum_up_time(predictor, prediction);
     sum_up_rows(predictor, prediction);
+    if (prediction->dropped > 0 && !predictor->planner.law.drops_routes)
+        return mp_fail(
+            error, MP_EPLAN,
+            "iteration %lld: system %s dispatches %lld of %lld routes to nobody and does "
+            "not declare MP_SYSTEM_DROPS; check-plans says which",
+            (long long)predictor->called, predictor->planner.system->name,
+            (long long)prediction->dropped, (long long)prediction->routes);
     record_loads(predictor);
     record_found(predictor);
     predictor->iteration++;

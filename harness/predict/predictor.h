@@ -125,7 +125,8 @@ void mp_predictor_call(struct mp_predictor *predictor, int64_t number);
 
 /* Predicts the next iteration.  load is [micro_batches][layers], each [ranks][experts] of the
  * gate's experts, whole or not.  Errors:
- * the planner's, MP_EPLAN from plan_check, MP_EINVAL for loads of another shape. */
+ * the planner's, MP_EPLAN from plan_check and for drops that the system does not declare, MP_EINVAL
+ * for loads of another shape. */
 int mp_predictor_step(struct mp_predictor *predictor, const struct mp_load load[],
                       struct mp_prediction *prediction, struct mp_error *error);
 

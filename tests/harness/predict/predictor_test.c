@@ -63,6 +63,29 @@ TEST(loads_of_another_shape_are_refused) {
     test.load[1].experts = 8;
 }
 
+enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
+
+/* Whether plans are checked or not: less work is no speed. */
+TEST_RANDOM(drops_are_declared) {
+    AUTO(test) struct test_case test = test_make(&GOOD_MACHINE, "deepspeed", LAYERS, EXPERTS, 1);
+    struct mp_system undeclared = *test.job.system;
+    undeclared.capabilities &= ~(unsigned)MP_SYSTEM_DROPS;
+    test_fill_loads(&test, random, 0.9);
+    for (int declared = 0; declared < 2; declared++) {
+        struct mp_job_file job = test.job;
+        struct mp_prediction prediction;
+        struct mp_error said = {0};
+        job.system = declared ? test.job.system : &undeclared;
+        const struct mp_predictor_config config = {
+            .cluster = test.cluster, .job = &job, .options = &test.options};
+        AUTO(predictor) struct mp_predictor *predictor = NULL;
+        assert_works(mp_predictor_create(&config, &predictor, &error));
+        assert_int_equal(mp_predictor_step(predictor, test.load, &prediction, &said),
+                         declared ? MP_OK : MP_EPLAN);
+        assert_true(!declared || prediction.dropped > 0);
+    }
+}
+
 struct seen_loads {
     uint32_t count[2][16][16];
 };
@@ -75,8 +98,6 @@ static void see_load(void *context, int rank, UNUSED int64_t iteration, int laye
         assert_true(!dropped || dropped[e] == 0);
     }
 }
-
-enum { MICRO_BATCHES = 2, LAYERS = 2, EXPERTS = 8, LIMIT = 3 };
 
 /* What becomes of a source's loads of a layer, with experts inside where contiguous owners have
  * them. */
