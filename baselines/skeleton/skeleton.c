@@ -11,11 +11,11 @@
  *   save                                   when a checkpoint is written
  *
  * What holds for all of them: every rank calls them with the same arguments and must get the same
- * answer, because nobody compares plans: ranks that disagree send what nobody receives.  So no
- * communication, no clock, no random numbers but those seeded from setting->seed, and no decision
- * that hangs on an address, on uninitialised memory or on which rank this is; no hook is told.
- * State lives in `self` and nowhere else: a process may run several copies of a system.  No hook
- * prints or exits; one that fails returns mp_fail's code with a sentence for the user. */
+ * answer, because only check-plans compares plans: ranks that disagree send what nobody receives.
+ * So no communication, no clock, no random numbers but those seeded from setting->seed, and no
+ * decision that hangs on an address, on uninitialised memory or on which rank this is; no hook is
+ * told. State lives in `self` and nowhere else: a process may run several copies of a system.  No
+ * hook prints or exits; one that fails returns mp_fail's code with a sentence for the user. */
 #include <string.h>
 
 #include "reference/plan/system.h"

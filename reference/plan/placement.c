@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "reference/base/digest.h"
+
 void mp_even_owners(int layers, int experts, int ranks, int32_t owner[]) {
     for (int layer = 0; layer < layers; layer++) {
         int first = (int)(((int64_t)layer * experts + ranks - 1) / ranks);
@@ -52,4 +54,10 @@ int mp_placement_copies(const struct mp_placement *placement, int expert) {
     for (int word = 0; word < placement->words; word++)
         copies += __builtin_popcountll(row[word]);
     return copies;
+}
+
+uint64_t mp_placement_digest(const struct mp_placement *placement, uint64_t digest) {
+    size_t experts = (size_t)placement->experts, words = experts * (size_t)placement->words;
+    digest = mp_digest_bytes(digest, placement->owner, experts * sizeof *placement->owner);
+    return mp_digest_bytes(digest, placement->holder, words * sizeof *placement->holder);
 }

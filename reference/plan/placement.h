@@ -18,6 +18,9 @@ struct mp_placement {
     uint64_t *holder; /* [experts][words], bit r of an expert's row: rank r holds it */
 };
 
+/* Continues a digest (reference/base/digest.h) by owners and holders. */
+uint64_t mp_placement_digest(const struct mp_placement *placement, uint64_t digest);
+
 /* The rank that owns an expert if owners are contiguous and as even as can be. */
 static inline int32_t mp_contiguous_owner(int expert, int experts, int ranks) {
     return (int32_t)((int64_t)expert * ranks / experts);

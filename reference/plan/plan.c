@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "reference/base/digest.h"
 #include "reference/plan/split.h"
 
 enum { PARTS_AT_FIRST = 64 };
@@ -363,4 +364,27 @@ int64_t mp_plan_overlaid_rows(int64_t first, int64_t second, int64_t rows) {
     first = first < rows ? first : rows;
     begin = begin > first ? begin : first;
     return first + (end > begin ? end - begin : 0);
+}
+
+/* Of members without padding between them, and not of what is behind the last. */
+static uint64_t digest_transfers(const struct mp_transfers *list, uint64_t digest) {
+    const size_t size = offsetof(struct mp_transfer, enters) + sizeof(bool);
+    for (int i = 0; i < list->count; i++)
+        digest = mp_digest_bytes(digest, &list->item[i], size);
+    return digest;
+}
+
+uint64_t mp_plan_digest(const struct mp_plan *plan) {
+    const size_t pairs = (size_t)plan->topology.ranks * (size_t)plan->experts;
+    const int64_t rules[] = {plan->source_capacity, plan->outside_capacity, plan->padding,
+                             (int64_t)plan->exchange, plan->degree};
+    uint64_t digest = mp_placement_digest(&plan->during, MP_DIGEST);
+    digest = digest_transfers(&plan->fetch, digest);
+    digest = digest_transfers(&plan->ahead, digest);
+    digest = mp_digest_bytes(digest, rules, sizeof rules);
+    digest =
+        mp_digest_bytes(digest, plan->capacity, (size_t)plan->experts * sizeof *plan->capacity);
+    digest = mp_digest_bytes(digest, plan->part_begin, (pairs + 1) * sizeof *plan->part_begin);
+    return mp_digest_bytes(digest, plan->part,
+                           (size_t)plan->part_begin[pairs] * sizeof *plan->part);
 }

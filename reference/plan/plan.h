@@ -229,6 +229,9 @@ int mp_plan_dispatch_part(struct mp_plan *plan, int rank, uint32_t count, struct
 int mp_plan_dispatch_run(struct mp_plan *plan, int32_t first, int32_t run, uint32_t count,
                          struct mp_error *error);
 void mp_plan_dispatch_end_pair(struct mp_plan *plan);
+/* To tell from plans of other ranks: who holds which expert, what is sent when, and who computes
+ * which routes.  Once they are dispatched. */
+uint64_t mp_plan_digest(const struct mp_plan *plan);
 
 /* Every route that a source's capacity leaves goes to its expert's owner: plain expert parallelism.
  */

@@ -1,4 +1,5 @@
 /* The schedule's verbs, in real time. */
+#include "reference/base/digest.h"
 #include "reference/trainer/internal.h"
 
 /* ---- spans ---- */
@@ -215,9 +216,15 @@ static int plan(void *self, int layer, bool before_gate, const struct mp_plan **
 
 static int learn(void *self, const struct mp_rehome **change, struct mp_error *error) {
     struct mp_trainer *trainer = self;
+    uint64_t homes = MP_DIGEST;
     *change = &trainer->planner.change;
     MP_TRY(mp_choices_sum(&trainer->choices, error));
-    return mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error);
+    MP_TRY(mp_planner_after_step(&trainer->planner, trainer->iteration, trainer->load, error));
+    if (!trainer->job.check_plans)
+        return MP_OK;
+    for (int layer = 0; (*change)->changed && layer < trainer->job.layers; layer++)
+        homes = mp_placement_digest(&(*change)->next[layer], homes);
+    return mp_trainer_agree(trainer, homes, "homes", error);
 }
 
 const struct mp_executor mp_trainer_executor = {begin, end, plan, work, start, wait, learn};

@@ -71,11 +71,26 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
     return MP_OK;
 }
 
+int mp_trainer_agree(struct mp_trainer *trainer, uint64_t digest, const char *what,
+                     struct mp_error *error) {
+    const double own = (double)(digest >> 12); /* with all its bits */
+    double ends[] = {own, -own};
+    MP_TRY(mp_comm_maximum(trainer->comm, ends, 2, error));
+    if (ends[0] == -ends[1])
+        return MP_OK;
+    return mp_fail(error, MP_EPLAN,
+                   "iteration %lld: ranks have different %s: a hook of system %s decides by "
+                   "something else than its arguments and the seed",
+                   (long long)trainer->iteration, what, trainer->planner.system->name);
+}
+
 static int end_plan(struct mp_trainer *trainer, int layer, struct mp_error *error) {
     struct mp_plan *plan = mp_planner_plan(&trainer->planner, layer);
     struct mp_model *model = &trainer->model;
     MP_TRY(mp_spans_pause(&trainer->spans, error));
     MP_TRY(mp_planner_end_layer(&trainer->planner, layer, &trainer->load[layer], error));
+    if (trainer->job.check_plans)
+        MP_TRY(mp_trainer_agree(trainer, mp_plan_digest(plan), "plans", error));
     MP_TRY(mp_spans_resume(&trainer->spans, error));
     plan->chunk_routes = mp_distinct_rows_chunks(&trainer->distinct, layer);
     MP_TRY(mp_routing_build(plan, &trainer->load[layer], trainer->comm->rank,

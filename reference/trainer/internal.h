@@ -77,6 +77,11 @@ int mp_trainer_gate(struct mp_trainer *trainer, int layer, struct mp_error *erro
 int mp_trainer_plan(struct mp_trainer *trainer, int layer, bool before_gate,
                     struct mp_error *error);
 
+/* MP_EPLAN, on all ranks, unless all come with the same digest.  For check-plans: ranks that
+ * disagree wait for each other for ever. */
+int mp_trainer_agree(struct mp_trainer *trainer, uint64_t digest, const char *what,
+                     struct mp_error *error);
+
 /* ---- rows.c: tokens' rows, and the experts that work on them ---- */
 int mp_trainer_start_rows(struct mp_trainer *trainer, const struct mp_operation *operation,
                           struct mp_error *error);

@@ -140,7 +140,7 @@ const struct mp_option mp_job_options[] = {
      "grouped product of cuBLAS; auto takes one kernel of ours where the GPU allows (an H100's "
      "kind, bf16, widths that 8 divides), which updates a rank alone's experts, too, or streams"},
     {"check-plans", MP_DECIDES(MP_OPTION_BOOL), FIELD(check_plans), "", "no", 0, 0, NULL,
-     "check every plan against the law before it is carried out"},
+     "check every plan against the law before it is carried out, and that ranks agree"},
     {"record", MP_OPTION_BOOL, FIELD(record), "", "yes", 0, 0, NULL,
      "record every iteration of every rank"},
     {"record-routes", MP_OPTION_BOOL, FIELD(record_routes), "", "no", 0, 0, NULL,
