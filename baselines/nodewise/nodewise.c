@@ -84,7 +84,8 @@ struct nodewise {
     int32_t *taken;  /* [gates], of their ranks' experts: those that are sent ahead */
     int32_t *copies; /* [ranks] of experts that others own, in the plan so far */
     enum fate *fate; /* [experts] */
-    int64_t *seen;   /* [layers][experts] routes of the last micro-batch */
+    int64_t *seen;   /* [2][layers][experts] routes of the last micro-batch, and of the one before:
+                        backward may plan that once more */
     bool *pools;     /* [layers] whose gates are pooled */
     bool *ahead;     /* [layers][experts] that are sent ahead, to the ranks of sent_to */
 };
@@ -103,7 +104,8 @@ static void create_parts(struct nodewise *self) {
     MP_TAKE_EACH(memory, ranks, self->way, self->taken, self->gate, self->copies);
     for (int rank = 0; rank < ranks && !memory->lacking; rank++)
         self->gate[rank] = rank / self->costs.ranks_per_gate;
-    MP_TAKE_EACH(memory, (size_t)layers * (size_t)experts, self->ahead, self->seen);
+    MP_TAKE(memory, self->ahead, (size_t)layers * (size_t)experts);
+    MP_TAKE(memory, self->seen, 2 * (size_t)layers * (size_t)experts);
     MP_TAKE(memory, self->holder, of_node);
     mp_recent_create(memory, (size_t)layers * (size_t)experts, self->options.window, &self->recent);
     mp_nodewise_node_create(memory, of_node, experts, self->options.memory,
@@ -248,8 +250,9 @@ static void count_copies(struct nodewise *self, const struct mp_placement *durin
 
 /* ---- loads ---- */
 
-static int64_t *seen_of(const struct nodewise *self, int layer) {
-    return &self->seen[(size_t)layer * (size_t)self->setting.experts];
+static int64_t *seen_of(const struct nodewise *self, int micro_batch, int layer) {
+    const size_t row = (size_t)(micro_batch % 2 * self->setting.layers + layer);
+    return &self->seen[row * (size_t)self->setting.experts];
 }
 
 /* Loads as they were, in the micro-batch before or in the last iterations, from all ranks alike;
@@ -260,9 +263,10 @@ static void expect(struct nodewise *self, const struct mp_plan *plan) {
     const int64_t *sum = self->recent.sum + (size_t)plan->layer * (size_t)experts;
     const int64_t routes = setting->tokens_per_rank * setting->top_k * ranks;
     for (int expert = 0; expert < experts; expert++) {
-        int64_t total = plan->micro_batch > 0 ? seen_of(self, plan->layer)[expert]
-                        : known > 0           ? sum[expert] / known
-                                              : routes / experts;
+        int64_t total = plan->micro_batch > 0
+                            ? seen_of(self, plan->micro_batch - 1, plan->layer)[expert]
+                        : known > 0 ? sum[expert] / known
+                                    : routes / experts;
         self->total[expert] = total;
         for (int node = 0; node < mp_topology_nodes(&self->topology); node++)
             *demand_of(self, expert, node) =
@@ -271,10 +275,12 @@ static void expect(struct nodewise *self, const struct mp_plan *plan) {
     }
 }
 
-static void find_demand(struct nodewise *self, const struct mp_load *load, int layer) {
+static void find_demand(struct nodewise *self, const struct mp_load *load,
+                        const struct mp_plan *plan) {
     int nodes = mp_topology_nodes(&self->topology);
     mp_load_expert_totals(load, self->total);
-    memcpy(seen_of(self, layer), self->total, (size_t)load->experts * sizeof *self->total);
+    memcpy(seen_of(self, plan->micro_batch, plan->layer), self->total,
+           (size_t)load->experts * sizeof *self->total);
     memset(self->demand, 0, (size_t)load->experts * (size_t)nodes * sizeof *self->demand);
     for (int source = 0; source < load->ranks; source++) {
         int64_t *demand = demand_of(self, 0, mp_topology_node(&self->topology, source));
@@ -694,7 +700,7 @@ static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_er
 static int nodewise_after_gate(void *opaque, const struct mp_load *load, struct mp_plan *plan,
                                struct mp_error *error) {
     struct nodewise *self = opaque;
-    find_demand(self, load, plan->layer);
+    find_demand(self, load, plan);
     MP_TRY(plan_layer(self, plan, false, error));
     MP_TRY(mp_plan_dispatch_pieces(plan, load, &self->pieces, MP_CUT_NEAREST_FIRST, error));
     if (plan->degree > 1 && self->options.chunks != 1)

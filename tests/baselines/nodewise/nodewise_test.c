@@ -335,6 +335,23 @@ TEST_ROWS(copies_stay_for_the_next_micro_batch, stays, c) {
     }
 }
 
+/* Where plans are not kept, backward makes that of its micro-batch once more. */
+TEST(a_micro_batch_is_planned_alike_again) {
+    static const uint32_t comes[2][4] = {{20, 150, 30, 300}, {300, 20, 150, 10}};
+    struct mp_setting setting = setting_by_hand();
+    setting.micro_batches = 3;
+    AUTO(rehearsal) struct rehearsal rehearsal;
+    rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, "correct=no");
+    for (int m = 0; m < 2; m++) {
+        load_by_hand(rehearsal.load, comes[m]);
+        mp_planner_begin_micro_batch(&rehearsal.planner, m);
+        rehearsal_plan(&rehearsal, 0, rehearsal.load);
+        uint64_t digest = mp_plan_digest(rehearsal.planner.plan);
+        rehearsal_plan(&rehearsal, 0, rehearsal.load);
+        assert_true(mp_plan_digest(rehearsal.planner.plan) == digest);
+    }
+}
+
 /* A rank of a node of four has no room for a copy more. */
 static bool is_full(const struct mp_plan *plan, int node, int limit) {
     int most = 0;
