@@ -382,7 +382,8 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
     MP_AUTO(table) struct table table = {0};
     MP_TRY(fill_details(all, &table, error));
     puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
-         "bound: no system that drops nothing, keeps the gate and the exchange takes less");
+         "bound: no system that drops nothing, keeps the gate and the exchange and leaves experts "
+         "whole takes less");
     table_print(&table, stdout);
     return print_machine_assumptions(all, settings, error);
 }

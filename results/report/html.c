@@ -128,7 +128,8 @@ static int write_figures(const struct mp_grids *grids, struct page *page, struct
                              "possible, or not with the memory that there is.",
                        choose, choices(grids, false), error));
     return page_figure(page, "grid", "How near to the bound",
-                       "The bound on all systems that drop nothing, keep the gate and send rows as "
+                       "The bound on all systems that drop nothing, keep the gate, leave experts "
+                       "whole and send rows as "
                        "the job's exchange does, as a share of the system's mean time: none can be "
                        "faster than 100 %. An empty place: not possible, not known, or a system "
                        "that the bound says nothing of.",

@@ -332,7 +332,8 @@ static void print_bound(const struct speedup_row rows[], int count, FILE *out) {
         known = known || !isnan(rows[i].of_bound);
     if (known)
         table_paragraph(out,
-                        "bound: no system that drops nothing, keeps the gate and sends rows as "
+                        "bound: no system that drops nothing, keeps the gate, leaves experts whole "
+                        "and sends rows as "
                         "the job's exchange does takes less for these loads, wherever it places "
                         "and copies experts.");
 }
