@@ -191,11 +191,13 @@ RUNS_TEST(a_long_name_leaves_words_whole) {
 }
 
 RUNS_TEST(phases_add_up_to_the_iteration) {
+    const struct mp_report_selection second = {.run_id = 2};
+    runs_add_usual(folder, "fssdp", &runs_fssdp);
     runs_add_usual(folder, "ep", &runs_ep);
     runs_execute(folder->store,
                  "UPDATE phase_summary SET overlapped_ms = overlapped_ms + 2 * wait_ms");
-    assert_text(mp_report_phases, folder->store, NULL,
-                "ep, text, run 1: mean over its iterations and 2 ranks\n"
+    assert_text(mp_report_phases, folder->store, &second,
+                "ep, text, run 2: mean over its iterations and 2 ranks\n"
                 "             ms/it-  share       of it  besides, over-\n"
                 "phase       eration      %  blocked ms       lapped ms\n"
                 "expert        6.000   22.2       0.000           0.000\n"
@@ -282,9 +284,12 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "iteration * iteration, effective_experts = effective_experts + iteration * iteration, "
         "dead_fraction = dead_fraction + iteration * iteration / 100.0, dropped_fraction = "
         "dropped_fraction + iteration * iteration / 100.0 WHERE run_id = 2;"
-        "UPDATE iteration_summary SET start_ns = 9000000 * iteration WHERE run_id = 2;"
+        "UPDATE iteration_summary SET start_ns = 9000000 * iteration + 7000000 * (iteration > 0); "
+        "DELETE FROM iteration_summary WHERE run_id = 3 AND iteration = 2;"
         "UPDATE rank SET status = iif(rank, 'failed', 'cut'), reason = 'reason ' || rank;"
-        "INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), (2, 0, 'd', "
+        "INSERT INTO rank SELECT run_id, 2, 'complete', '', 0, '', 1, NULL, NULL, 0, 'samples', 0 "
+        "FROM run; INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), "
+        "(2, 0, 'd', "
         "printf('%.201c', 'd'))");
     static const char *const says[] = {
         "Run 2\n",
@@ -302,31 +307,34 @@ RUNS_TEST(one_run_is_shown_in_full) {
     AUTO(text) char *text = run_text(folder, 2, MP_REPORT_TEXT);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         assert_says(text, says[i]);
+    AUTO(text) char *third = run_text(folder, 3, MP_REPORT_TEXT); /* lacks iteration 2 */
+    assert_null(strstr(third, "one begins every"));
     AUTO(text) char *all = run_text(folder, 2, MP_REPORT_JSON);
     AUTO(json) json_t *object = json_loads(all, 0, NULL);
     assert_json(
         object, 1e-9,
         "{'iterations': [{'iteration': 0}, {}, {}, {}], 'imbalance': [{}, {'iteration': 0, "
-        "'layer': 1}, {}, {}, {}, {}, {}, {}], 'ranks': [{'rank': 0}, {}], 'numbers': [{}, "
+        "'layer': 1}, {}, {}, {}, {}, {}, {}], 'ranks': [{'rank': 0}, {}, {}], 'numbers': [{}, "
         "{}, {}, {}], 'phases': [{'phase': 'expert'}, {}, {}, {}, {}], 'facts': [{}, {}, {}, "
         "{}, {}, {}], 'run': {'run_id': 2, 'ms_per_iteration': 12, 'steady_iterations': 3, "
         "'speedup_vs_ep': 2, 'speed_vs_balanced': 0.75}}");
 }
 
 /* Which of its rounds is a group's example, by hand: 30 of 20, 30, 35 and 40 ms, one that failed
- * and two that left nothing; the only one with a time; the last where none has. */
+ * and three that left nothing; the only one with a time; the last where none has.  Groups and
+ * tables are in the order of their first runs. */
 RUNS_TEST(examples_are_of_median_time) {
     static const struct {
         const char *system, *job, *workload, *status;
         int ms; /* 0: none */
-    } runs[] = {{"ep", "ep", "text", "failed", 50},      {"ep", "ep", "text", "complete", 0},
-                {"ep", "ep", "text", "complete", 0},     {"ep", "ep", "text", "complete", 40},
-                {"ep", "ep", "text", "complete", 20},    {"ep", "ep", "text", "complete", 35},
-                {"ep", "ep", "text", "complete", 30},    {"fssdp", "b", "text", "complete", 12},
-                {"fssdp", "b", "text", "failed", 0},     {"other", "c", "text", "failed", 0},
-                {"other", "c", "text", "failed", 0},     {"x", "ep", "text", "complete", 12},
-                {"fssdp", "b", "another", "complete", 9}};
-    static const int64_t examples[] = {7, 8, 11, 12, 13};
+    } runs[] = {{"ep", "ep", "text", "failed", 50},       {"ep", "ep", "text", "complete", 0},
+                {"ep", "ep", "text", "complete", 0},      {"ep", "ep", "text", "complete", 0},
+                {"ep", "ep", "text", "complete", 40},     {"ep", "ep", "text", "complete", 20},
+                {"ep", "ep", "text", "complete", 35},     {"ep", "ep", "text", "complete", 30},
+                {"fssdp", "b", "text", "complete", 12},   {"fssdp", "b", "text", "failed", 0},
+                {"other", "c", "text", "failed", 0},      {"x", "ep", "text", "complete", 12},
+                {"fssdp", "b", "another", "complete", 9}, {"other", "c", "text", "failed", 0}};
+    static const int64_t examples[] = {8, 9, 14, 12, 13};
     struct report_runs loaded;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct mp_store_run run = runs_description(runs[i].system, runs[i].workload);
@@ -342,7 +350,7 @@ RUNS_TEST(examples_are_of_median_time) {
     }
     add_number(folder->store, "nvtx-pair-ns", 1, 0, 1);
     assert_works(report_runs_load(folder->store, NULL, &loaded, &error));
-    assert_numbers(loaded.groups, 5, loaded.tables, 2);
+    assert_numbers(loaded.groups, 5, loaded.tables, 2, loaded.run[0].table, 0);
     for (int g = 0; g < 5; g++)
         assert_int_equal(report_group_example(&loaded, g)->run_id, examples[g]);
     assert_string_equal(report_group_label(&loaded, 1), "fssdp");
