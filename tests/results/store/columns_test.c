@@ -113,7 +113,7 @@ RUNS_TEST(a_key_says_what_is_compared) {
  * nor does what is no number, of which no difference is said. */
 RUNS_TEST(curves_agree_until_they_part) {
     static const double losses[][4] = {{5.0005, 3.9996, 3, 2}, {5.0006, 4, 3, 2},
-                                       {5, 4, 3, 2.1},         {5, 4.2, 3, 2},
+                                       {5, 4, 3, 2.1},         {5, 4.2, 3, 2.1},
                                        {5, NAN, 3, 2},         {NAN, NAN, NAN, NAN}};
     add(folder, "ep", NOTHING, NULL);
     for (int i = 0; i < 6; i++) {
@@ -130,37 +130,45 @@ RUNS_TEST(curves_agree_until_they_part) {
         "4|0.0001\n0|0.00012\n3|0.05\n1|0.05\n1|NULL\nNULL|NULL");
 }
 
-/* Iterations of 40, 20, 28 and 24 ms could have taken 1, 2, 4 and 8: 3 in the middle, 15 of 112;
- * said of predictions that drop nothing, by the first rank, for no layer. */
+/* Iterations of 40, 20, 28 and 24 ms could have taken 1, 2, 4 and 8: 3 in the middle, 15 of 112; of
+ * run 4 the first three 4, 8 and 16.  Said of predictions that drop nothing, by the first rank, for
+ * an iteration and no layer. */
 RUNS_TEST(bounds_are_of_predictions_that_drop_nothing) {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct mp_store_run description = runs_description("ep", "text");
         struct runs_standard run = runs_ep;
         description.executor = i == 1 ? "measured" : "predicted";
-        run.drops_nothing = i < 2;
+        run.drops_nothing = i != 2;
+        run.count = i < 3 ? 4 : 3;
         runs_add(folder, &description, &run);
     }
-    runs_execute(
-        folder->store,
-        "INSERT INTO StringIds (value) VALUES ('bound-seconds');INSERT INTO number SELECT run_id, "
-        "column1, iteration, column2, id, iif(column1 OR column2 = 0, 9, 0.001 * (1 << iteration)) "
-        "FROM iteration_summary, StringIds, (VALUES (0, -1), (0, 0), (1, -1)) WHERE value = "
-        "'bound-seconds'");
-    assert_rows(folder->store, "SELECT bound_ms, round(of_bound, 6) FROM v_speedup",
-                "3.0|0.133929\nNULL|NULL\nNULL|NULL");
+    runs_execute(folder->store,
+                 "INSERT INTO StringIds (value) VALUES ('bound-seconds'); INSERT INTO number "
+                 "SELECT run_id, column1, iteration, column2, id, iif(column1 OR column2 = 0, 9, "
+                 "0.001 * run_id * (1 << iteration)) FROM (SELECT run_id, iteration FROM "
+                 "iteration_summary UNION SELECT run_id, 7 FROM run), StringIds, (VALUES (0, -1), "
+                 "(0, 0), (1, -1)) WHERE value = 'bound-seconds'; INSERT INTO fact VALUES (1, 0, "
+                 "'mode', 'decode'), (2, 0, 'system.unattainable', ''), (3, 0, 'mode', 'prefill')");
+    assert_rows(
+        folder->store, "SELECT bound_ms, round(of_bound, 6), unattainable, mode FROM v_speedup",
+        "3.0|0.133929|0|decode\nNULL|NULL|1|NULL\nNULL|NULL|0|prefill\n8.0|0.318182|0|NULL");
     assert_rows(folder->store,
                 "SELECT run_id, executor FROM v_iteration UNION SELECT run_id, executor FROM "
                 "v_straggler UNION SELECT run_id, executor FROM v_imbalance UNION SELECT run_id, "
                 "executor FROM v_phase",
-                "1|predicted\n2|measured\n3|predicted");
+                "1|predicted\n2|measured\n3|predicted\n4|predicted");
 }
 
-/* Runs that had a target, and no others: of the first it is not reached.  5 of 100 routes of every
- * iteration are dropped; 40 + 20 ms.  That slices interrupted another run is nothing to these. */
+/* Runs that had a target, and no others: of the first it is not reached.  It drops 5 of 100 routes
+ * of every iteration; 40 + 20 ms, unless slices interrupted that run. */
 RUNS_TEST(targets_have_a_view) {
     struct runs_standard never = runs_ep;
-    const struct runs_standard three = {
-        .count = 3, .ms = {40, 20, 28}, .loss = {5, 3, 2}, .has_target = true, .reached = 2};
+    const struct runs_standard three = {.count = 3,
+                                        .ms = {40, 20, 28},
+                                        .loss = {5, 3, 2},
+                                        .drops_nothing = true,
+                                        .has_target = true,
+                                        .reached = 2};
     never.has_target = true;
     runs_add_usual(folder, "ep", &runs_ep);
     runs_add_usual(folder, "ep", &never);
@@ -172,7 +180,10 @@ RUNS_TEST(targets_have_a_view) {
         "target_loss, target_window, iterations_to_target, round(seconds_to_target, 6), "
         "iterations, loss_final, routes, dropped, dropped_fraction FROM v_convergence",
         "2|tiny|ep|0|ep|text|gshard|measured|2|complete|2.5|2|NULL|NULL|4|2.0|400|20|0.05\n"
-        "3|tiny|fssdp|0|fssdp|text|gshard|measured|2|complete|2.5|2|2|0.06|3|2.0|300|15|0.05");
+        "3|tiny|fssdp|0|fssdp|text|gshard|measured|2|complete|2.5|2|2|0.06|3|2.0|300|0|0.0");
+    runs_execute(folder->store, "UPDATE fact SET run_id = 3 WHERE name = 'pairs.slice'");
+    assert_rows(folder->store, "SELECT seconds_to_target FROM v_convergence WHERE run_id = 3",
+                "NULL");
 }
 
 static void record_losses(struct runs_rank *own, bool rank_0_too) {
@@ -297,23 +308,23 @@ RUNS_TEST(ranges_have_names_kinds_and_payloads) {
                 "1|NULL|f32|pushed|6000000|6500000|0.5|0|1|0|0|NULL|0.5");
 }
 
-/* Kernels -1 .. 2, 0 .. 0.5 and 1 .. 3 ms, a copy 5 .. 6 and a set 5.5 .. 7, one copy without
- * times: some of it ran for 4 + 2 ms; another rank's kernel 2 .. 4. */
+/* Kernels -1 .. 2, 0 .. 0.5 and 1 .. 3 ms, a copy 5 .. 6 and a set 5.5 .. 7, two copies without
+ * times: some of it ran for 4 + 2 ms; another rank's kernel 2 .. 4, another run's 2 .. 5. */
 RUNS_TEST(gpu_work_is_a_union_of_times) {
     add_growing(folder, 2);
     runs_execute(
         folder->store,
         "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, deviceId, contextId, streamId, "
         "start, \"end\") VALUES (1, 0, 0, 0, 1, -1000000, 2000000), (1, 0, 0, 0, 3, 0, 500000), "
-        "(1, "
-        "0, 0, 0, 2, 1000000, 3000000), (1, 1, 0, 0, 2, 2000000, 4000000);INSERT INTO "
-        "CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, contextId, "
-        "streamId, start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, 6000000, "
-        "100, 1), (1, 0, 0, 0, 1, NULL, NULL, 20, 2);INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET "
-        "(run_id, rank, deviceId, contextId, streamId, start, \"end\", value, bytes) VALUES "
-        "(1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
-    assert_rows(folder->store,
-                "SELECT gpu_ms, kernel_ms, copy_ms, set_ms, kernels, copies, sets, copied_bytes, "
-                "untimed FROM v_gpu ORDER BY rank",
-                "6.0|5.5|1.0|1.5|3|2|1|120|1\n2.0|2.0|0.0|0.0|1|0|0|0|0");
+        "(1, 0, 0, 0, 2, 1000000, 3000000), (1, 1, 0, 0, 2, 2000000, 4000000), (2, 0, 0, 0, 2, "
+        "2000000, 5000000); INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, "
+        "contextId, streamId, start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, "
+        "6000000, 100, 1), (1, 0, 0, 0, 1, NULL, NULL, 20, 2), (1, 0, 0, 0, 1, NULL, NULL, 20, "
+        "2);INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (run_id, rank, deviceId, contextId, streamId, "
+        "start, \"end\", value, bytes) VALUES (1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
+    assert_rows(
+        folder->store,
+        "SELECT gpu_ms, kernel_ms, copy_ms, set_ms, kernels, copies, sets, copied_bytes, untimed "
+        "FROM v_gpu ORDER BY run_id, rank",
+        "6.0|5.5|1.0|1.5|3|3|1|140|2\n2.0|2.0|0.0|0.0|1|0|0|0|0\n3.0|3.0|0.0|0.0|1|0|0|0|0");
 }
