@@ -389,13 +389,15 @@ RUNS_TEST(the_list_has_a_line_per_run) {
     struct mp_store_run other = runs_description("ep", "text");
     other.suite = "other";
     other.suite_run = "other-1";
+    other.executor = "predicted";
     runs_add_usual(folder, "ep", &runs_ep);
     runs_add(folder, &other, &runs_ep);
-    assert_text(mp_report_runs, folder->store, NULL,
-                "                                                     ms/it-\n"
-                "run     started (UTC)  suite  job  workload  ranks  eration  status\n"
-                "  1  2025-01-31 12:00  tiny   ep   text          2    24.00  complete\n"
-                "  2  2025-01-31 12:00  other  ep   text          2    24.00  complete\n");
+    assert_text(
+        mp_report_runs, folder->store, NULL,
+        "                                                                ms/it-\n"
+        "run     started (UTC)  suite  job             workload  ranks  eration  status\n"
+        "  1  2025-01-31 12:00  tiny   ep              text          2    24.00  complete\n"
+        "  2  2025-01-31 12:00  other  ep (predicted)  text          2    24.00  complete\n");
     const struct mp_report_selection selections[] = {
         {.suite = "tiny"}, {.suite_run = "tiny-1"}, {.run_id = 1}};
     for (int i = 0; i < 3; i++) {
