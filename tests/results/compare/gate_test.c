@@ -197,6 +197,11 @@ RUNS_TEST(machines) {
     assert_contains(gate->note[0], "environment.cpu (cpu A, cpu B)");
     gate_expect_once(gate_of(folder, &(struct mp_gate_options){.any_machine = true}), TIME,
                      MP_OUTCOME_FAIL, "slower");
+    runs_execute(folder->store, "UPDATE run_summary SET ranks_share_cores = run_id % 2 = 0");
+    mp_gate_destroy(gate);
+    gate = NULL;
+    assert_fails(gate_try(folder, &(struct mp_gate_options){0}, &gate, &error), MP_EINVAL,
+                 "ranks share cores (no, yes)");
 }
 
 /* Runs of both sides alike, but for head's expert phase; six a side. */
