@@ -93,9 +93,9 @@ static void add_number(struct mp_store *store, const char *name, int64_t run_id,
 
 /* Others' numbers, of other runs and of single iterations. */
 static void add_decoys(struct mp_store *store) {
-    runs_execute(
-        store, "INSERT OR IGNORE INTO number SELECT column1, rank, column2, -1, name_id, 9 * value "
-               "FROM number, (VALUES (1, -1), (2, 0), (3, -1)) WHERE run_id = 2");
+    runs_execute(store,
+                 "INSERT OR IGNORE INTO number SELECT column1, rank, column2, -1, name_id, 9 * "
+                 "value FROM number, (VALUES (1, -1), (2, 0), (3, -1)) WHERE run_id = 2");
 }
 
 /* Ten iterations of 4 spans on 2 ranks of 3; the rank where a span costs most counts. */
@@ -289,8 +289,7 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "UPDATE rank SET status = iif(rank, 'failed', 'cut'), reason = 'reason ' || rank;"
         "INSERT INTO rank SELECT run_id, 2, 'complete', '', 0, '', 1, NULL, NULL, 0, 'samples', 0 "
         "FROM run; INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), "
-        "(2, 0, 'd', "
-        "printf('%.201c', 'd'))");
+        "(2, 0, 'd', printf('%.201c', 'd'))");
     static const char *const says[] = {
         "Run 2\n",
         "workload            text\n",
@@ -362,9 +361,8 @@ RUNS_TEST(examples_are_of_median_time) {
  * be planned for, and has marks of others. */
 RUNS_TEST(context_is_of_the_run) {
     static const char *const cases[][2] = {
-        {"1110",
-         "UPDATE run SET job_text = 'job' WHERE run_id = 2; DELETE FROM load WHERE run_id <> "
-         "2; UPDATE rank SET host = rank, clock = 'wall clock' WHERE run_id <> 2"},
+        {"1110", "UPDATE run SET job_text = 'job' WHERE run_id = 2; DELETE FROM load WHERE run_id "
+                 "<> 2; UPDATE rank SET host = rank, clock = 'wall clock' WHERE run_id <> 2"},
         {"1110", "INSERT INTO NVTX_EVENTS (start, eventType, run_id, rank) VALUES (0, 34, 1, 0)"},
         {"1111", "UPDATE NVTX_EVENTS SET run_id = 2"},
         {"1101", "UPDATE run SET job_text = iif(run_id = 2, '', 'job')"},

@@ -138,11 +138,10 @@ RUNS_TEST(the_counterpart_is_of_the_same_thing) {
     runs_add(folder, &run, &runs_ep);
     run.suite_run = "tiny-2";
     runs_add(folder, &run, &runs_ep);
-    runs_execute(
-        folder->store,
-        "UPDATE run SET ranks = 3 WHERE run_id = 6; UPDATE run_summary SET ms_per_iteration "
-        "= NULL WHERE run_id = 8; INSERT INTO fact SELECT run_id, 0, column1, column1 || "
-        "' of ' || run_id FROM run, (VALUES ('a'), ('cluster'))");
+    runs_execute(folder->store,
+                 "UPDATE run SET ranks = 3 WHERE run_id = 6; UPDATE run_summary SET "
+                 "ms_per_iteration = NULL WHERE run_id = 8; INSERT INTO fact SELECT run_id, 0, "
+                 "column1, column1 || ' of ' || run_id FROM run, (VALUES ('a'), ('cluster'))");
     make_library(folder);
     static const struct {
         int64_t id;

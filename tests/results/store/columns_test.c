@@ -81,17 +81,15 @@ RUNS_TEST(the_reference_is_what_was_run_beside_it) {
     add(folder, "fssdp", FAILED, NULL);   /* 14: has a reference and no ratio */
     for (int i = 0; i < DIFFERENCES; i++) /* 15 .. 22: each has its own */
         add(folder, "fssdp", (enum difference)i, NULL);
-    assert_rows(
-        folder->store,
-        "SELECT group_concat(ep_run_id, ' '), group_concat(balanced_run_id, ' ') FROM (SELECT "
-        "* FROM v_speedup ORDER BY run_id)",
-        "1 2 3 4 5 6 7 8 11 11 11 11 11 11 1 2 3 4 5 6 7 8|"
-        "1 2 3 4 5 6 11 8 11 11 11 11 11 11 1 2 3 4 5 6 11 8");
-    assert_rows(
-        folder->store,
-        "SELECT run_id, speedup_vs_ep, speed_vs_balanced FROM v_speedup WHERE run_id IN (9, "
-        "10, 14, 15) ORDER BY run_id",
-        "9|NULL|NULL\n10|2.0|2.0\n14|NULL|NULL\n15|2.0|2.0");
+    assert_rows(folder->store,
+                "SELECT group_concat(ep_run_id, ' '), group_concat(balanced_run_id, ' ') FROM "
+                "(SELECT * FROM v_speedup ORDER BY run_id)",
+                "1 2 3 4 5 6 7 8 11 11 11 11 11 11 1 2 3 4 5 6 7 8|"
+                "1 2 3 4 5 6 11 8 11 11 11 11 11 11 1 2 3 4 5 6 11 8");
+    assert_rows(folder->store,
+                "SELECT run_id, speedup_vs_ep, speed_vs_balanced FROM v_speedup WHERE run_id IN "
+                "(9, 10, 14, 15) ORDER BY run_id",
+                "9|NULL|NULL\n10|2.0|2.0\n14|NULL|NULL\n15|2.0|2.0");
 }
 
 /* A key decides, whatever the words are; runs without one have what their columns say. */
@@ -152,11 +150,11 @@ RUNS_TEST(bounds_are_of_predictions_that_drop_nothing) {
     assert_rows(
         folder->store, "SELECT bound_ms, round(of_bound, 6), unattainable, mode FROM v_speedup",
         "3.0|0.133929|0|decode\nNULL|NULL|1|NULL\nNULL|NULL|0|prefill\n8.0|0.318182|0|NULL");
-    assert_rows(folder->store,
-                "SELECT run_id, executor FROM v_iteration UNION SELECT run_id, executor FROM "
-                "v_straggler UNION SELECT run_id, executor FROM v_imbalance UNION SELECT run_id, "
-                "executor FROM v_phase",
-                "1|predicted\n2|measured\n3|predicted\n4|predicted");
+    assert_rows(
+        folder->store,
+        "SELECT run_id, executor FROM v_iteration UNION SELECT run_id, executor FROM v_straggler "
+        "UNION SELECT run_id, executor FROM v_imbalance UNION SELECT run_id, executor FROM v_phase",
+        "1|predicted\n2|measured\n3|predicted\n4|predicted");
 }
 
 /* Runs that had a target, and no others: of the first it is not reached.  It drops 5 of 100 routes
@@ -253,24 +251,22 @@ RUNS_TEST(runs_say_where_they_were_run) {
     description.suite_run = "tiny-2";
     run.taken = 0;
     runs_add(folder, &description, &run);
-    runs_execute(folder->store,
-                 "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;UPDATE rank SET "
-                 "host = NULL WHERE run_id = 2");
+    runs_execute(folder->store, "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;UPDATE rank "
+                                "SET host = NULL WHERE run_id = 2");
     /* Not the run's as a whole. */
-    runs_execute(folder->store,
-                 "INSERT INTO number SELECT run_id, rank, column1, column2, name_id, value * "
-                 "iif(value = 3, 9, 1) FROM number JOIN (VALUES (0, -1), (-1, 0)) WHERE iteration "
-                 "= -1");
+    runs_execute(
+        folder->store,
+        "INSERT INTO number SELECT run_id, rank, column1, column2, name_id, value * iif(value = 3, "
+        "9, 1) FROM number JOIN (VALUES (0, -1), (-1, 0)) WHERE iteration = -1");
     assert_rows(folder->store,
                 "SELECT suite_run, job, round, model, ranks_per_node, iterations_wanted, command, "
                 "hosts, processor_taken FROM v_run",
                 "tiny-1|a job|2|a model|2|4|moeperf run it|2|0.375\n"
                 "tiny-2|a job|2|a model|2|4|moeperf run it|NULL|NULL");
-    runs_execute(
-        folder->store,
-        "UPDATE rank SET host = 'h' WHERE run_id = 1;UPDATE number SET value = 0 WHERE rank = "
-        "1 AND name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds');UPDATE rank "
-        "SET status = iif(rank, 'missing', 'cut')");
+    runs_execute(folder->store,
+                 "UPDATE rank SET host = 'h' WHERE run_id = 1;UPDATE number SET value = 0 WHERE "
+                 "rank = 1 AND name_id = (SELECT id FROM StringIds WHERE value = "
+                 "'training-seconds');UPDATE rank SET status = iif(rank, 'missing', 'cut')");
     assert_rows(folder->store,
                 "SELECT hosts, processor_taken, ranks_recorded FROM v_run WHERE run_id = 1",
                 "1|0.1875|1");
@@ -284,18 +280,17 @@ RUNS_TEST(ranges_have_names_kinds_and_payloads) {
     runs_execute(
         folder->store,
         "INSERT INTO StringIds VALUES (100, 'long name'), (101, 'domain of mine');INSERT INTO "
-        "NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES (1, 0, 0, 75, "
-        "1, 101), (1, 0, 0, 33, 1, 100), (2, 0, 0, 75, 1, 100);INSERT INTO NVTX_EVENTS (run_id, "
-        "rank, start, \"end\", "
-        "eventType, domainId, text, textId, globalTid, level, category, jsonText, uint64Value, "
-        "int64Value, doubleValue, uint32Value, int32Value, floatValue) VALUES (1, 0, 1000000, "
-        "3500000, 59, 1, 'short', NULL, 281475094216713, 2, 5, '[{}]', 1, NULL, NULL, NULL, NULL, "
-        "NULL), (1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, NULL, -2, "
-        "NULL, NULL, NULL, NULL), (1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, 0, 0, "
-        "NULL, NULL, NULL, 2.5, NULL, NULL, NULL), (1, 1, 4000000, 4000000, 59, 1, 'u32', "
-        "NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, NULL, NULL), (1, 1, 5000000, 5000001, 59, "
-        "1, 'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, -5, NULL), (1, 1, 6000000, "
-        "6500000, 59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)");
+        "NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES (1, 0, 0, 75, 1, "
+        "101), (1, 0, 0, 33, 1, 100), (2, 0, 0, 75, 1, 100);INSERT INTO NVTX_EVENTS (run_id, rank, "
+        "start, \"end\", eventType, domainId, text, textId, globalTid, level, category, jsonText, "
+        "uint64Value, int64Value, doubleValue, uint32Value, int32Value, floatValue) VALUES (1, 0, "
+        "1000000, 3500000, 59, 1, 'short', NULL, 281475094216713, 2, 5, '[{}]', 1, NULL, NULL, "
+        "NULL, NULL, NULL), (1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, "
+        "NULL, -2, NULL, NULL, NULL, NULL), (1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, "
+        "0, 0, NULL, NULL, NULL, 2.5, NULL, NULL, NULL), (1, 1, 4000000, 4000000, 59, 1, 'u32', "
+        "NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, NULL, NULL), (1, 1, 5000000, 5000001, 59, 1, "
+        "'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, -5, NULL), (1, 1, 6000000, 6500000, "
+        "59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)");
     /* Domains are numbered in each process: rank 1 has named none, and run 2 another. */
     assert_rows(folder->store,
                 "SELECT rank, domain, name, kind, start_ns, end_ns, ms, pid, tid, level, category, "

@@ -107,8 +107,7 @@ RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
     static const char sql[] =
         "SELECT rank, function, ordinal, operations, bytes, round(ms, 2), round(transfer_ms, 2), "
         "round(wait_ms, 2), round(queue_ms, 2), untimed FROM v_collective WHERE run_id = 1 AND "
-        "communicator < 0 "
-        "AND function <> 'expert' ORDER BY function, ordinal, rank";
+        "communicator < 0 AND function <> 'expert' ORDER BY function, ordinal, rank";
     add(folder);
     runs_execute(
         folder->store,
@@ -144,11 +143,11 @@ RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
                 "0|pairs|3|2|2000|NULL|NULL|NULL|0.03|2\n"
                 "1|pairs|3|1|2000|2.2|NULL|NULL|0.01|1\n"
                 "0|pairs|4|1|NULL|1.0|NULL|NULL|0.01|1");
-    assert_rows(folder->store,
-                "SELECT v_collective.start_ns, v_collective.end_ns, phase FROM v_collective JOIN "
-                "v_span USING (span_id) WHERE v_collective.run_id = 1 AND operations = 2 AND "
-                "communicator < 0",
-                "10000000|13000000|expert");
+    assert_rows(
+        folder->store,
+        "SELECT v_collective.start_ns, v_collective.end_ns, phase FROM v_collective JOIN v_span "
+        "USING (span_id) WHERE v_collective.run_id = 1 AND operations = 2 AND communicator < 0",
+        "10000000|13000000|expert");
 }
 
 RUNS_TEST(adding_again_adds_nothing) {
