@@ -155,15 +155,20 @@ RUNS_TEST(stragglers_by_hand) {
         "{'analysis': {'balance': {'hottest_layer': 2, 'hottest_expert': 4, 'hottest_share': 1}}}");
 }
 
-/* EP's iterations take 20 28 24 ms and the other's 10 14 12; 100 tokens each; 5 of 100 routes are
- * dropped; losses 5 4 3 2 and 5 4.4 3 2.1. */
+/* EP's iterations take 20 28 24 ms and the other's 10 14 12, then 15; 100 tokens each; 5 of 100
+ * routes are dropped; losses 5 4 3 2 and 5 4.4 3 2.1. */
 RUNS_TEST(speedups_by_hand) {
+    struct mp_store_run ep = runs_description("ep", "text");
     struct mp_store_run fssdp = runs_description("fssdp", "text");
     struct runs_standard other = runs_fssdp;
     other.taken = 0.25;
-    runs_add_usual(folder, "ep", &runs_ep);
+    runs_add(folder, &ep, &runs_ep);
     runs_add(folder, &fssdp, &other);
-    fssdp.round = 1;
+    fssdp.round = ep.round = 1;
+    runs_add(folder, &ep, &runs_ep);
+    other.ms[1] = other.ms[2] = other.ms[3] = 15;
+    runs_add(folder, &fssdp, &other);
+    fssdp.round = 2;
     fssdp.status = "failed";
     fssdp.reason = "of a reason";
     runs_add(folder, &fssdp, &other);
@@ -172,7 +177,7 @@ RUNS_TEST(speedups_by_hand) {
         object, "rows",
         "[{\"suite_run\": \"tiny-1\", \"job\": \"ep\", \"system\": \"ep\", \"workload\": \"text\", "
         " \"gate\": \"gshard\", \"model\": \"\", \"executor\": \"measured\", \"refused\": null, "
-        "\"ranks\": 2,  \"rounds\": 1, \"rounds_complete\": 1, \"ranks_share_cores\": false,  "
+        "\"ranks\": 2,  \"rounds\": 2, \"rounds_complete\": 2, \"ranks_share_cores\": false,  "
         "\"unattainable\": false, \"ms_per_iteration\": 24, \"ms_per_iteration_min\": 24,  "
         "\"ms_per_iteration_max\": 24, \"tokens_per_s\": 4166.6667, \"speedup_vs_ep\": 1,  "
         "\"speedup_vs_ep_min\": 1, \"speedup_vs_ep_max\": 1, \"speed_vs_balanced\": null,  "
@@ -181,17 +186,18 @@ RUNS_TEST(speedups_by_hand) {
         "\"serves\": false, \"bound_ms\": null, \"of_bound\": null}, {\"suite_run\": \"tiny-1\", "
         "\"job\": \"fssdp\", \"system\": \"fssdp\",  \"workload\": \"text\", \"gate\": \"gshard\", "
         "\"model\": \"\",  \"executor\": \"measured\", \"refused\": null, \"ranks\": 2, "
-        "\"rounds\": 2, \"rounds_complete\": 1,  \"ranks_share_cores\": false, \"unattainable\": "
-        "false, \"ms_per_iteration\": 12,  \"ms_per_iteration_min\": 12, \"ms_per_iteration_max\": "
-        "12,  \"tokens_per_s\": 8333.3333, \"speedup_vs_ep\": 2, \"speedup_vs_ep_min\": 2,  "
+        "\"rounds\": 3, \"rounds_complete\": 2,  \"ranks_share_cores\": false, \"unattainable\": "
+        "false, \"ms_per_iteration\": 13.5, \"ms_per_iteration_min\": 12, "
+        "\"ms_per_iteration_max\": "
+        "15, \"tokens_per_s\": 7500, \"speedup_vs_ep\": 1.8, \"speedup_vs_ep_min\": 1.6, "
         "\"speedup_vs_ep_max\": 2, \"speed_vs_balanced\": null, \"loss_final\": 2.1,  "
         "\"max_loss_difference\": 0.1, \"iterations_agreed\": 1, \"dropped_fraction\": 0.05,  "
-        "\"processor_taken\": 0.25, \"ms_per_iteration_p99\": 14, \"serves\": false,  "
+        "\"processor_taken\": 0.25, \"ms_per_iteration_p99\": 14.5, \"serves\": false,  "
         "\"bound_ms\": null, \"of_bound\": null}]",
         true);
     compare_part(object, "incomplete",
-                 "[{\"run_id\": 3, \"job\": \"fssdp\", \"system\": \"fssdp\","
-                 "  \"unattainable\": false, \"round\": 1, \"status\": \"failed\","
+                 "[{\"run_id\": 5, \"job\": \"fssdp\", \"system\": \"fssdp\","
+                 "  \"unattainable\": false, \"round\": 2, \"status\": \"failed\","
                  "  \"reason\": \"of a reason\", \"iterations\": 4, \"iterations_wanted\": 4}]",
                  true);
 }

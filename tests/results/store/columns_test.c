@@ -122,10 +122,10 @@ RUNS_TEST(curves_agree_until_they_part) {
         runs_add(folder, &description, &run);
     }
     runs_execute(folder->store, "UPDATE iteration_summary SET iteration = iteration + 7");
-    assert_rows(
-        folder->store,
-        "SELECT iterations_agreed, round(max_loss_difference, 6) FROM v_speedup WHERE run_id > 1",
-        "4|0.0001\n0|0.00012\n3|0.05\n1|0.05\n1|NULL\nNULL|NULL");
+    assert_rows(folder->store,
+                "SELECT iterations_agreed, round(max_loss_difference, 6), loss_final FROM "
+                "v_speedup WHERE run_id > 1",
+                "4|0.0001|2.0\n0|0.00012|2.0\n3|0.05|2.1\n1|0.05|2.1\n1|NULL|2.0\nNULL|NULL|NULL");
 }
 
 /* Iterations of 40, 20, 28 and 24 ms could have taken 1, 2, 4 and 8: 3 in the middle, 15 of 112; of

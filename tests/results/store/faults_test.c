@@ -586,15 +586,6 @@ RUNS_TEST(names_may_hold_quotes_and_control_characters) {
         "e\"p'; DROP TABLE run; --|te\nx\tt\x01|a: 'b'\n");
 }
 
-RUNS_TEST(a_loss_that_is_no_number_is_null_and_makes_no_difference_known) {
-    struct runs_standard diverged = runs_fssdp;
-    diverged.loss[3] = NAN;
-    runs_add_usual(folder, "ep", &runs_ep);
-    runs_add_usual(folder, "fssdp", &diverged);
-    assert_rows(folder->store, "SELECT system, loss_final, max_loss_difference FROM v_speedup",
-                "ep|2.0|0.0\nfssdp|NULL|NULL");
-}
-
 /* A file that is no recording is told of where one is missing, in turn, not where there is one. */
 RUNS_TEST(reasons_are_where_recordings_are_missing) {
     struct mp_store_run run = runs_description("EP", "synthetic");

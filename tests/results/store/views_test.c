@@ -44,7 +44,6 @@ static const struct view_case {
      "1|tiny|skewed|measured|2|ep|24.0|4166.667|1.0|0.375|2.0|0.0|4|3|1|3\n"
      "2|tiny|skewed|measured|2|fssdp|12.0|8333.333|2.0|0.75|2.1|0.1|1|3|1|3\n"
      "3|tiny|balanced|measured|2|ep|9.0|11111.111|1.0|1.0|2.5|0.0|4|3|3|3"},
-    {"v_run: yardsticks", "SELECT run_id, unattainable FROM v_run", "1|0\n2|0\n3|0\n4|1"},
     /* Busy: rank 0 duration - 0.25, rank 1 duration - 2. */
     {"v_iteration",
      "SELECT iteration, round(ms, 5), loss, slowest_rank, round(straggler_ms, 5), imbalance, "
