@@ -5,21 +5,21 @@
 #include "profiler/record/record.h"
 #include "profiler/straggler/analysis.h"
 
-static void shift(double *start, double *end, double begin) {
-    *start = 1e-9 * (*start - begin);
-    *end = 1e-9 * (*end - begin);
+static void shift(double *start, double *end, double begin, double unit) {
+    *start = unit * (*start - begin);
+    *end = unit * (*end - begin);
 }
 
 void mp_recorded_shift(struct mp_recorded_rank rank[], struct mp_recorded_span span[],
-                       const struct mp_recorded_times *times) {
+                       const struct mp_recorded_times *times, double unit) {
     for (int i = 0; i < times->iterations; i++, rank += times->ranks) {
         double begin = INFINITY;
         for (int r = 0; r < times->ranks; r++)
             begin = fmin(begin, rank[r].start);
         for (int r = 0; r < times->ranks; r++) {
-            shift(&rank[r].start, &rank[r].end, begin);
+            shift(&rank[r].start, &rank[r].end, begin, unit);
             for (size_t s = rank[r].first; s < rank[r].first + (size_t)rank[r].count; s++)
-                shift(&span[s].start, &span[s].end, begin);
+                shift(&span[s].start, &span[s].end, begin, unit);
         }
     }
 }
@@ -115,6 +115,7 @@ static int put_together(struct analysis *analysis, struct mp_error *error) {
         rank[i].start -= shift;
         rank[i].end -= shift;
     }
+    mp_recorded_shift(rank, span, times, 1);
     analysis->times.rank = rank;
     analysis->times.span = span;
     return MP_OK;

@@ -49,7 +49,7 @@ static inline const struct mp_recorded_rank *mp_recorded_rank_at(
     return &times->rank[(size_t)iteration * (size_t)times->ranks + (size_t)rank];
 }
 
-/* Where readers begin: of rank and span, which need not be those of `times` yet, from nanoseconds
- * since the run's begin to seconds since the iteration's (clocks.c). */
+/* Lets every iteration begin at 0: of rank and span, which need not be those of `times` yet, in
+ * units of so many seconds (clocks.c). */
 void mp_recorded_shift(struct mp_recorded_rank rank[], struct mp_recorded_span span[],
-                       const struct mp_recorded_times *times);
+                       const struct mp_recorded_times *times, double unit);

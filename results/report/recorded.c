@@ -201,7 +201,7 @@ static int read_spans(struct reader *reader, struct mp_error *error) {
         if (reader->is_whole)
             MP_TRY(check_rank(reader, r, error));
     }
-    mp_recorded_shift(run->rank, run->span, &times);
+    mp_recorded_shift(run->rank, run->span, &times, 1e-9);
     return MP_OK;
 }
 

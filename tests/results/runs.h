@@ -257,9 +257,9 @@ static inline void runs_standard_rank(struct runs_rank *own, const struct runs_s
             mp_record_number(own->compute, -1, -1, "iterations-to-target", run->reached);
     }
     if (run->taken > 0) {
-        mp_record_number(own->compute, -1, -1, "training-seconds", 8);
+        mp_record_number(own->compute, -1, -1, "training-seconds", run->ms[0]);
         mp_record_number(own->compute, -1, -1, "processor-wait-seconds",
-                         run->taken * (own->rank ? 8 : 4));
+                         run->taken * run->ms[0] * (own->rank ? 1 : 0.5));
     }
     mp_record_text(own->compute, "environment.host", own->rank ? "second" : "first");
     runs_clock_samples(own);

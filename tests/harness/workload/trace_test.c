@@ -188,7 +188,7 @@ static struct mp_trace_writer *start(const char *path, struct mp_trace_shape sha
                                        .source = own_source,
                                        .notes = own_notes,
                                        .of_run = true,
-                                       .dense_layers = -1};
+                                       .dense_layers = 3};
     assert_works(mp_trace_writer_create(path, &info, &writer, &error));
     return writer;
 }
@@ -226,7 +226,7 @@ static int64_t compare(const char *path, struct mp_trace_shape shape, int64_t fi
     assert_string_equal(info->notes, "none\n");
     assert_false(info->ragged);
     assert_true(info->of_run);
-    assert_int_equal(info->dense_layers, -1);
+    assert_int_equal(info->dense_layers, 3);
     AUTO(block) struct mp_trace_block expected = block_of(shape.ranks, shape.experts, first);
     int per_iteration = shape.micro_batches * shape.layers;
     uint32_t routes = 0;

@@ -190,6 +190,11 @@ TEST(lateness_in_turn_is_nobodys) {
     assert_true(found.finding[0].chronic);
     assert_int_equal(found.finding[0].victim, -1);
     assert_true(isnan(found.finding[0].tokens));
+    mp_straggler_destroy(&found);
+    for (int i = 3; i < 12; i += RANKS) /* rank 3 for longer than is usual here */
+        drawn.start[i][3] = 4;
+    found = analysed_drawn(12);
+    assert_finding(&found, 0, 3, MP_CAUSE_BEFORE, 1);
 }
 
 /* Nobody has said how many tokens the experts of a layer had that has none: not known, not 0. */

@@ -197,7 +197,7 @@ static inline void synthetic_event(struct synthetic_state *state, int rank, int 
 static inline void synthetic_end(struct synthetic_state *state, int rank) {
     struct synthetic_run *run = state->run;
     struct mp_recorded_rank *own = &run->rank[state->iteration * state->plan->ranks + rank];
-    own->end = state->now[rank];
+    own->end = state->now[rank] + 2e-4 * test_random_double(state->random); /* nothing recorded */
     if (state->plan->cpu) /* who waits for others, or for a disk, gives its core away */
         own->cpu = own->end - own->start - state->waited[rank] -
                    synthetic_strength(state, rank, MP_CAUSE_STOLEN);

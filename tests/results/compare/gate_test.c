@@ -54,12 +54,11 @@ RUNS_TEST(five_floors_are_remembered) {
     mp_gate_destroy(gate);
     for (int later = 1; later <= 5; later++) {
         char sql[300];
-        snprintf(
-            sql, sizeof sql,
-            "INSERT INTO fact (run_id, rank, name, value) SELECT run_id + %d, rank, name, CASE "
-            "name WHEN 'noise-floor' THEN '0.0001' ELSE value END FROM fact WHERE run_id = 2 "
-            "AND name LIKE 'noise-floor%%'",
-            later);
+        snprintf(sql, sizeof sql,
+                 "INSERT INTO fact (run_id, rank, name, value) SELECT run_id + %d, rank, name, "
+                 "CASE name WHEN 'noise-floor' THEN '0.0001' ELSE value END FROM fact WHERE run_id "
+                 "= 2 AND name LIKE 'noise-floor%%'",
+                 later);
         runs_query(folder->store, sql);
         gate = gate_of(folder, NULL);
         assert_int_equal(gate_metric(gate, TIME)->floor > .0001, later < 5);
@@ -71,10 +70,9 @@ RUNS_TEST(slowdown_is_found_and_placed) {
     const struct gate_run slower = {.expert_ms = .5, .is_other_program = true};
     gate_add_pairs(folder, GATE_PAIRS, &usual, &slower);
     /* Neither the first iteration of head nor what is in flight is work that counts. */
-    runs_execute(folder->store,
-                 "UPDATE span SET end_ns = end_ns + iif(run_id % 2, 0, 90000000), stream_id = "
-                 "iif(iteration, phase_id, stream_id) WHERE phase_id = (SELECT id FROM StringIds "
-                 "WHERE value = 'gate')");
+    runs_execute(folder->store, "UPDATE span SET end_ns = end_ns + iif(run_id % 2, 0, 90000000), "
+                                "stream_id = iif(iteration, phase_id, stream_id) WHERE phase_id = "
+                                "(SELECT id FROM StringIds WHERE value = 'gate')");
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     assert_int_equal(mp_gate_outcome(gate), MP_OUTCOME_FAIL);
     gate_expect(gate, TIME, MP_OUTCOME_FAIL, "slower", "phase expert, layer 1, rank 1: +0.500 ms");
@@ -202,6 +200,11 @@ RUNS_TEST(machines) {
     assert_contains(gate->note[0], "environment.cpu (cpu A, cpu B)");
     gate_expect_once(gate_of(folder, &(struct mp_gate_options){.any_machine = true}), TIME,
                      MP_OUTCOME_FAIL, "slower");
+    runs_execute(folder->store, "UPDATE run_summary SET ranks_share_cores = run_id % 2 = 0");
+    mp_gate_destroy(gate);
+    gate = NULL;
+    assert_fails(gate_try(folder, &(struct mp_gate_options){0}, &gate, &error), MP_EINVAL,
+                 "ranks share cores (no, yes)");
 }
 
 /* Runs of both sides alike, but for head's expert phase; six a side. */
@@ -352,10 +355,10 @@ RUNS_TEST(few_and_missing_runs) {
 RUNS_TEST(recording_costs_are_noted) {
     gate_add_pairs(folder, GATE_PAIRS, &usual, &usual);
     runs_execute(folder->store,
-                 "INSERT OR IGNORE INTO StringIds (value) VALUES ('record-span-ns'); "
-                 "INSERT INTO number SELECT run.run_id, 0, -1, -1, StringIds.id, 100 FROM run "
-                 "JOIN fact ON fact.run_id = run.run_id AND fact.name = 'pairs.side' AND "
-                 "fact.value = 'head', StringIds WHERE StringIds.value = 'record-span-ns'");
+                 "INSERT OR IGNORE INTO StringIds (value) VALUES ('record-span-ns'); INSERT INTO "
+                 "number SELECT run.run_id, 0, -1, -1, StringIds.id, 100 FROM run JOIN fact ON "
+                 "fact.run_id = run.run_id AND fact.name = 'pairs.side' AND fact.value = 'head', "
+                 "StringIds WHERE StringIds.value = 'record-span-ns'");
     AUTO(gate) struct mp_gate *gate = gate_of(folder, NULL);
     bool noted = false;
     for (int i = 0; i < gate->notes; i++)

@@ -149,7 +149,7 @@ RUNS_TEST(the_same_run_counts_once) {
                                             .ms = 99});
     gate_add_run(folder,
                  &(struct gate_run){
-                     .suite_run = "d", .revision = "3333", .copies_more = 2, .shares_cores = true});
+                     .suite_run = "a", .revision = "3333", .copies_more = 2, .shares_cores = true});
     assert_works(mp_history_add_store(&history, folder->store, unknown, &error));
     assert_int_equal(json_array_size(history.rows), 3);
     AUTO(history) struct mp_history by_later = {0};

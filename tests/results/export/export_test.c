@@ -110,17 +110,17 @@ RUNS_TEST(every_span_is_there_as_it_was) {
         char sql[512];
         if (strcmp(trace_text(event, "ph"), "X") != 0)
             continue;
-        snprintf(sql, sizeof sql,
-                 "SELECT count(*) > 0 FROM v_span WHERE rank = %lld AND phase = '%s' AND "
-                 "stream = '%s' AND start_ns = %lld AND end_ns = %lld AND iteration = %lld AND "
-                 "layer = %lld AND coalesce(tokens, 0) = %lld AND coalesce(direction, '') = '%s' "
-                 "AND wait_ns = %lld",
-                 trace_number(event, "pid"), trace_text(event, "name"), trace_text(event, "cat"),
-                 (long long)trace_ns(event, "ts"),
-                 (long long)(trace_ns(event, "ts") + trace_ns(event, "dur")),
-                 trace_number(args, "iteration"), trace_number(args, "layer"),
-                 trace_number(args, "tokens"), trace_text(args, "direction"),
-                 trace_number(args, "wait_ns"));
+        snprintf(
+            sql, sizeof sql,
+            "SELECT count(*) > 0 FROM v_span WHERE rank = %lld AND phase = '%s' AND stream = '%s' "
+            "AND start_ns = %lld AND end_ns = %lld AND iteration = %lld AND layer = %lld AND "
+            "coalesce(tokens, 0) = %lld AND coalesce(direction, '') = '%s' AND wait_ns = %lld",
+            trace_number(event, "pid"), trace_text(event, "name"), trace_text(event, "cat"),
+            (long long)trace_ns(event, "ts"),
+            (long long)(trace_ns(event, "ts") + trace_ns(event, "dur")),
+            trace_number(args, "iteration"), trace_number(args, "layer"),
+            trace_number(args, "tokens"), trace_text(args, "direction"),
+            trace_number(args, "wait_ns"));
         if (strcmp(runs_query(folder->store, sql), "1") != 0)
             fail_msg("not in the database: %s", sql);
         matched++;
@@ -270,8 +270,8 @@ RUNS_TEST(csv_reads_back_as_the_view) {
     run.gate = "";
     runs_add(folder, &run, &runs_ep);
     add_anything(folder, 50, &random);
-    runs_query(folder->store, "CREATE VIEW mine AS SELECT 0.1 + 0.2 AS sum, 1e300 AS most, "
-                              "'' AS \"a \"\"name\"\"\", NULL AS none, 5.0 AS five");
+    runs_query(folder->store, "CREATE VIEW mine AS SELECT 0.1 + 0.2 AS sum, 1e300 AS most, '' AS "
+                              "\"a \"\"name\"\"\", NULL AS none, 5.0 AS five");
     assert_csv_is(folder, "v_run", "SELECT * FROM v_run");
     assert_csv_is(folder, "speedup", "SELECT * FROM v_speedup");
     assert_csv_is(folder, "span", "SELECT * FROM v_span");
@@ -283,10 +283,9 @@ RUNS_TEST(csv_reads_back_as_the_view) {
 /* Names that a spreadsheet would carry out; numbers stay numbers. */
 RUNS_TEST(texts_are_no_formulas) {
     size_t size;
-    runs_query(folder->store,
-               "CREATE VIEW hostile AS SELECT '=cmd|x' AS a, '+1' AS b, '-1' AS c, '@sum' AS d, "
-               "char(9) || '=1' AS e, char(13) || 'x' AS f, '=a,\"b\"' AS g, -1 AS h, -0.5 AS i, "
-               "'a=b' AS j, '' AS \"=head\"");
+    runs_query(folder->store, "CREATE VIEW hostile AS SELECT '=cmd|x' AS a, '+1' AS b, '-1' AS c, "
+                              "'@sum' AS d, char(9) || '=1' AS e, char(13) || 'x' AS f, '=a,\"b\"' "
+                              "AS g, -1 AS h, -0.5 AS i, 'a=b' AS j, '' AS \"=head\"");
     assert_works(
         mp_results_csv(folder->store, &everything, "hostile", out_path(folder), &exported, &error));
     AUTO(text) char *text = read_bytes(out_path(folder), &size);
@@ -326,8 +325,8 @@ RUNS_TEST(json_has_everything) {
     assert_fails(mp_results_json(folder->store, &everything, out_path(folder), &exported, &error),
                  MP_EINVAL, "2 runs");
     runs_query(folder->store,
-               "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, text, jsonText, "
-               "run_id, rank) VALUES (1, 5, 59, '<b>\"x\"</b>', '{\"a\": [7]}', 2, 1)");
+               "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, text, jsonText, run_id, rank) "
+               "VALUES (1, 5, 59, '<b>\"x\"</b>', '{\"a\": [7]}', 2, 1)");
     assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 2},
                                  out_path(folder), &exported, &error));
     AUTO(json) json_t *all = load_json(out_path(folder), 0);

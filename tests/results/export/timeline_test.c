@@ -59,17 +59,17 @@ static void add_range(struct runs_folder *folder, int type, int thread, int64_t 
 
 static void add_ranges(struct runs_folder *folder) {
     char sql[256];
-    runs_execute(folder->store,
-                 "INSERT OR IGNORE INTO StringIds (value) VALUES ('my domain'), ('io'), "
-                 "('loader \"1\"')");
-    runs_execute(folder->store,
-                 "INSERT INTO NVTX_EVENTS (run_id, rank, start, eventType, textId, domainId, "
-                 "category) SELECT 1, 0, 0, 75, id, 3, NULL FROM StringIds WHERE value = 'my "
-                 "domain' UNION ALL SELECT 1, 0, 0, 33, id, 3, 5 FROM StringIds "
-                 "WHERE value = 'io'");
+    runs_execute(
+        folder->store,
+        "INSERT OR IGNORE INTO StringIds (value) VALUES ('my domain'), ('io'), ('loader \"1\"')");
+    runs_execute(
+        folder->store,
+        "INSERT INTO NVTX_EVENTS (run_id, rank, start, eventType, textId, domainId, category) "
+        "SELECT 1, 0, 0, 75, id, 3, NULL FROM StringIds WHERE value = 'my domain' UNION ALL SELECT "
+        "1, 0, 0, 33, id, 3, 5 FROM StringIds WHERE value = 'io'");
     snprintf(sql, sizeof sql,
-             "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) SELECT id, %lld, 1, 0 "
-             "FROM StringIds WHERE value = 'loader \"1\"'",
+             "INSERT INTO ThreadNames (nameId, globalTid, run_id, rank) SELECT id, %lld, 1, 0 FROM "
+             "StringIds WHERE value = 'loader \"1\"'",
              (long long)global_thread(WORKER));
     runs_execute(folder->store, sql);
     add_range(folder, 59, MAIN_THREAD, 2900, "4000", "'step'",
@@ -231,9 +231,8 @@ RUNS_TEST(work_on_an_unknown_clock_is_left_out) {
 RUNS_TEST(ranks_without_a_recording_have_their_gpu) {
     add_all(folder);
     runs_execute(folder->store, "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET rank = 5");
-    runs_execute(folder->store,
-                 "INSERT INTO device_spool VALUES (1, 5, 'cupti', 'else\"where', 1, 1, 'on', 1, "
-                 "0, 'same host')");
+    runs_execute(folder->store, "INSERT INTO device_spool VALUES (1, 5, 'cupti', 'else\"where', 1, "
+                                "1, 'on', 1, 0, 'same host')");
     AUTO(json) json_t *all = timeline(folder, &everything);
     assert_event(all, find(all, "X", 5, "kernel", "gemm", 3100), "GPU 0 stream 7", 500, NULL);
 }
@@ -269,17 +268,17 @@ RUNS_TEST(anything_can_be_drawn) {
         snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO StringIds VALUES (%d, %s)", 5000 + i,
                  random_text(&random));
         runs_execute(folder->store, sql);
-        snprintf(sql, sizeof sql,
-                 "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, "
-                 "correlationId, nameId, returnValue, run_id, rank) VALUES (%d, %d, %lld, %d, %d, "
-                 "0, 1, 0)",
-                 test_random_int(&random, 0, 1000000), test_random_int(&random, 0, 1000000),
-                 (long long)global_thread(test_random_int(&random, 1, 3)), i + 1000, 5000 + i);
+        snprintf(
+            sql, sizeof sql,
+            "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, \"end\", globalTid, correlationId, "
+            "nameId, returnValue, run_id, rank) VALUES (%d, %d, %lld, %d, %d, 0, 1, 0)",
+            test_random_int(&random, 0, 1000000), test_random_int(&random, 0, 1000000),
+            (long long)global_thread(test_random_int(&random, 1, 3)), i + 1000, 5000 + i);
         runs_execute(folder->store, sql);
         snprintf(sql, sizeof sql,
                  "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, "
-                 "streamId, correlationId, globalPid, demangledName, run_id, rank) VALUES "
-                 "(%d, %d, %d, %d, %d, %d, %lld, %d, 1, 0)",
+                 "streamId, correlationId, globalPid, demangledName, run_id, rank) VALUES (%d, %d, "
+                 "%d, %d, %d, %d, %lld, %d, 1, 0)",
                  test_random_int(&random, 0, 1000000), test_random_int(&random, 0, 1000000),
                  test_random_int(&random, 0, 1), test_random_int(&random, 0, 1),
                  test_random_int(&random, 0, 1), test_random_int(&random, 990, 1000 + EVENTS),

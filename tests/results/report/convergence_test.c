@@ -2,7 +2,8 @@
 #include "tests/results/json.h"
 #include "tests/results/report/texts.h"
 
-/* Three rounds: deepspeed needs 4 iterations and once never gets there, swiftmoe 3, 2 and 3. */
+/* After an older invocation three rounds: deepspeed needs 4 iterations and once never gets there,
+ * swiftmoe 3, 2 and 3. */
 static void add_rounds(struct runs_folder *folder) {
     const struct runs_standard four = {
         .count = 4, .ms = {40, 20, 28, 24}, .loss = {5, 4, 3, 2}, .has_target = true, .reached = 4};
@@ -11,7 +12,11 @@ static void add_rounds(struct runs_folder *folder) {
     const struct runs_standard two = {
         .count = 2, .ms = {30, 20}, .loss = {3, 1.75}, .has_target = true, .reached = 2};
     struct runs_standard never = four;
+    struct mp_store_run old = runs_description("deepspeed", "text");
     never.reached = 0;
+    old.suite_run = "tiny-0";
+    runs_add(folder, &old, &four);
+    runs_execute(folder->store, "UPDATE number SET value = 9");
     for (int round = 0; round < 3; round++) {
         struct mp_store_run deepspeed = runs_description("deepspeed", "text");
         struct mp_store_run swiftmoe = runs_description("swiftmoe", "text");

@@ -59,9 +59,8 @@ RUNS_TEST(waiting_is_apart_from_transfers) {
     runs_add_uneven(folder, "ep");
     AUTO(text) char *page = page_of(folder);
     AUTO(json) json_t *data = data_of(page);
-    compare_rows(
-        data, "phases",
-        "[[\"ep\", 0, 3], [\"ep\", 1, 2], [\"ep\", 3, 0.5], [\"ep\", 7, 0], [\"ep\", 8, 1]]");
+    compare_rows(data, "phases",
+                 "[['ep', 0, 3], ['ep', 1, 2], ['ep', 3, 0.5], ['ep', 7, 0], ['ep', 8, 1]]");
 }
 
 /* One run of each, nothing dropped, with iterations of 40 20 28 24 and 20 10 14 12 ms. */
@@ -81,22 +80,21 @@ RUNS_TEST(charts_show_what_was_recorded) {
     AUTO(text) char *page = page_of(folder);
     AUTO(json) json_t *data = data_of(page);
     compare_rows(data, "speedup",
-                 "[[\"ep\", 24, 24, 24, 1, false], [\"fssdp\", 14, 12, 16, 2, false]]");
+                 "[['ep', 24, 24, 24, 1, false], ['fssdp', 14, 12, 16, 2, false]]");
     compare_rows(data, "iteration-time",
-                 "[[\"ep\", 0, 40, 40, 0], [\"ep\", 1, 20, 20, 1], [\"ep\", 2, 28, 28, 1],"
-                 " [\"ep\", 3, 24, 24, 1], [\"fssdp\", 0, 20, 20, 0], [\"fssdp\", 1, 10, 10, 1],"
-                 " [\"fssdp\", 2, 14, 14, 1], [\"fssdp\", 3, 12, 12, 1]]");
-    compare_rows(
-        data, "loss",
-        "[[\"ep\", 0, 5], [\"ep\", 1, 4], [\"ep\", 2, 3], [\"ep\", 3, 2],"
-        " [\"fssdp\", 0, 5], [\"fssdp\", 1, 4.4], [\"fssdp\", 2, 3], [\"fssdp\", 3, 2.1]]");
+                 "[['ep', 0, 40, 40, 0], ['ep', 1, 20, 20, 1], ['ep', 2, 28, 28, 1], ['ep', 3, 24, "
+                 "24, 1], ['fssdp', 0, 20, 20, 0], ['fssdp', 1, 10, 10, 1], ['fssdp', 2, 14, 14, "
+                 "1], ['fssdp', 3, 12, 12, 1]]");
+    compare_rows(data, "loss",
+                 "[['ep', 0, 5], ['ep', 1, 4], ['ep', 2, 3], ['ep', 3, 2], ['fssdp', 0, 5], "
+                 "['fssdp', 1, 4.4], ['fssdp', 2, 3], ['fssdp', 3, 2.1]]");
     /* Families: 0 experts (8 + 4) / 2, 1 attention, 3 exchange (1 + 3) / 2, 4 copies, 7 nothing of
      * (39 + 19 + 27 + 23) / 4 = 27 and (19 + 9 + 13 + 11) / 4 = 13 ms, 8 waiting: rank 1 is blocked
      * for 2 ms and came last. */
     compare_rows(data, "phases",
-                 "[[\"ep\", 0, 6], [\"ep\", 1, 2], [\"ep\", 3, 2], [\"ep\", 4, 0.5], [\"ep\", 7, "
-                 "16.5], [\"ep\", 8, 0], [\"fssdp\", 0, 6], [\"fssdp\", 1, 2], [\"fssdp\", 3, 2], "
-                 "[\"fssdp\", 4, 0.5], [\"fssdp\", 7, 2.5], [\"fssdp\", 8, 0]]");
+                 "[['ep', 0, 6], ['ep', 1, 2], ['ep', 3, 2], ['ep', 4, 0.5], ['ep', 7, 16.5], "
+                 "['ep', 8, 0], ['fssdp', 0, 6], ['fssdp', 1, 2], ['fssdp', 3, 2], ['fssdp', 4, "
+                 "0.5], ['fssdp', 7, 2.5], ['fssdp', 8, 0]]");
     /* 60 of 100 routes on one of four experts, 60 and 20 tokens, and what was added; 2 ms in the
      * exchange and 0.25 in the copies. */
     compare_rows(data, "imbalance",

@@ -68,10 +68,12 @@ static const json_t *choices_of(json_t *data, const char *chart, int n) {
     return NULL;
 }
 
-/* The rows of its first choice. */
+/* The rows of one of them, and of the first. */
+static inline json_t *rows_in(const json_t *choices, size_t choice) {
+    return json_object_get(json_object_get(json_array_get(choices, choice), "table"), "rows");
+}
 static inline json_t *rows_of(json_t *data, const char *chart, int n) {
-    const json_t *choice = json_array_get(choices_of(data, chart, n), 0);
-    return json_object_get(json_object_get(choice, "table"), "rows");
+    return rows_in(choices_of(data, chart, n), 0);
 }
 
 /* The rows of a chart are these, numbers within a ten-thousandth. */

@@ -17,7 +17,7 @@ static char *run_text(const struct runs_folder *folder, int64_t run_id,
 
 /* Three rounds of EP and FSSDP on skewed routes and of EP on balanced ones.  FSSDP takes 12 and 15
  * ms in rounds 1 and 2 and fails in round 3. */
-static void add_rounds(struct runs_folder *folder, bool shares_cores) {
+static void add_rounds(struct runs_folder *folder) {
     for (int i = 0; i < 9; i++) {
         const int round = i / 3;
         const bool is_fssdp = i % 3 == 1, is_balanced = i % 3 == 2;
@@ -26,7 +26,6 @@ static void add_rounds(struct runs_folder *folder, bool shares_cores) {
         struct runs_standard as = is_fssdp ? runs_fssdp : is_balanced ? runs_balanced : runs_ep;
         run.model = "2 x 256";
         run.round = round;
-        as.shares_cores = shares_cores;
         as.drops_nothing = true;
         if (is_fssdp && round == 1)
             as.ms[1] = as.ms[2] = as.ms[3] = 15;
@@ -39,7 +38,7 @@ static void add_rounds(struct runs_folder *folder, bool shares_cores) {
 }
 
 RUNS_TEST(speedups_are_medians_of_ratios_inside_rounds) {
-    add_rounds(folder, false);
+    add_rounds(folder);
     /* 24 / 12 and 24 / 15, 9 / 12 and 9 / 15; tokens/s 100 per 12 and per 15 ms. */
     assert_text(mp_report_speedup, folder->store, NULL,
                 "tiny: skewed 0.70 on 4, gate gshard, 2 x 256, 2 ranks, measured\n"
@@ -93,9 +92,9 @@ static void add_number(struct mp_store *store, const char *name, int64_t run_id,
 
 /* Others' numbers, of other runs and of single iterations. */
 static void add_decoys(struct mp_store *store) {
-    runs_execute(
-        store, "INSERT OR IGNORE INTO number SELECT column1, rank, column2, -1, name_id, 9 * value "
-               "FROM number, (VALUES (1, -1), (2, 0), (3, -1)) WHERE run_id = 2");
+    runs_execute(store,
+                 "INSERT OR IGNORE INTO number SELECT column1, rank, column2, -1, name_id, 9 * "
+                 "value FROM number, (VALUES (1, -1), (2, 0), (3, -1)) WHERE run_id = 2");
 }
 
 /* Ten iterations of 4 spans on 2 ranks of 3; the rank where a span costs most counts. */
@@ -191,11 +190,13 @@ RUNS_TEST(a_long_name_leaves_words_whole) {
 }
 
 RUNS_TEST(phases_add_up_to_the_iteration) {
+    const struct mp_report_selection second = {.run_id = 2};
+    runs_add_usual(folder, "fssdp", &runs_fssdp);
     runs_add_usual(folder, "ep", &runs_ep);
     runs_execute(folder->store,
                  "UPDATE phase_summary SET overlapped_ms = overlapped_ms + 2 * wait_ms");
-    assert_text(mp_report_phases, folder->store, NULL,
-                "ep, text, run 1: mean over its iterations and 2 ranks\n"
+    assert_text(mp_report_phases, folder->store, &second,
+                "ep, text, run 2: mean over its iterations and 2 ranks\n"
                 "             ms/it-  share       of it  besides, over-\n"
                 "phase       eration      %  blocked ms       lapped ms\n"
                 "expert        6.000   22.2       0.000           0.000\n"
@@ -213,13 +214,16 @@ RUNS_TEST(phases_add_up_to_the_iteration) {
 
 /* Not in the order in which they were first recorded. */
 RUNS_TEST(phases_that_take_as_long_stand_by_name) {
+    const struct mp_report_selection first = {.run_id = 1};
     runs_add_usual(folder, "ep", &runs_ep);
+    runs_add_uneven(folder, "fssdp");
     runs_execute(folder->store, "UPDATE phase_summary SET exposed_ms = 4");
-    assert_report(mp_report_phases, folder->store, NULL, "\nattention ", "\ncombine ", "\nexpert ",
-                  "\nfetch ");
-    AUTO(json) json_t *object = json_of(mp_report_phases, folder->store, NULL);
+    assert_report(mp_report_phases, folder->store, &first, "\nattention ", "\ncombine ",
+                  "\nexpert ", "\nfetch ");
+    AUTO(json) json_t *object = json_of(mp_report_phases, folder->store, &first);
     assert_json(object, 0,
-                "{'rows': [{'phases': [{'phase': 'attention'}, {'phase': 'combine'}, {'phase': "
+                "{'rows': [{'phases': [{'phase': 'attention', 'exposed_ms': 4, 'iterations': 4}, "
+                "{'phase': 'combine'}, {'phase': "
                 "'expert'}, {'phase': 'fetch'}, {'phase': 'validate'}]}]}");
 }
 
@@ -240,31 +244,6 @@ RUNS_TEST(a_phase_that_waits_says_so) {
                   "\nep: dispatch takes 80 % of the iteration, most of it blocked; ranks are ");
 }
 
-RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
-    add_rounds(folder, true);
-    assert_report(mp_report_speedup, folder->store, NULL, "these wall times are no speed-up",
-                  "    4167  2.0000", LACKS "vs\n", LACKS "x as fast");
-    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
-    assert_json(object, 0,
-                "{'rows': [{}, {'speedup_vs_ep': null, 'ranks_share_cores': true}, {}]}");
-}
-
-/* More of it is in figures_test.c. */
-RUNS_TEST(json_has_the_numbers_unrounded) {
-    add_rounds(folder, false);
-    AUTO(json) json_t *speedups = json_of(mp_report_speedup, folder->store, NULL);
-    AUTO(json) json_t *phases = json_of(mp_report_phases, folder->store, NULL);
-    assert_json(speedups, 1e-9,
-                "{'report': 'speedup', 'rows': [{}, {'ms_per_iteration': 13.5,"
-                " 'ms_per_iteration_min': 12, 'ms_per_iteration_max': 15, 'speedup_vs_ep': 1.8,"
-                " 'speed_vs_balanced': 0.675, 'max_loss_difference': 0.1, 'rounds_complete': 2},"
-                " {}], 'incomplete': [{'reason': 'rank 1 was killed by signal 9'}]}");
-    assert_json(phases, 1e-9,
-                "{'rows': [{'phases': [{'phase': 'expert', 'exposed_ms': 24, 'iterations': 4}, {}, "
-                "{}, {}, {}]}, {},"
-                " {}]}");
-}
-
 /* The second of three, whose ranks failed, with figures that differ by iteration and by rank. */
 RUNS_TEST(one_run_is_shown_in_full) {
     struct mp_store_run balanced = runs_description("ep", "balanced");
@@ -282,10 +261,12 @@ RUNS_TEST(one_run_is_shown_in_full) {
         "iteration * iteration, effective_experts = effective_experts + iteration * iteration, "
         "dead_fraction = dead_fraction + iteration * iteration / 100.0, dropped_fraction = "
         "dropped_fraction + iteration * iteration / 100.0 WHERE run_id = 2;"
-        "UPDATE iteration_summary SET start_ns = 9000000 * iteration WHERE run_id = 2;"
+        "UPDATE iteration_summary SET start_ns = 9000000 * iteration + 7000000 * (iteration > 0); "
+        "DELETE FROM iteration_summary WHERE run_id = 3 AND iteration = 2;"
         "UPDATE rank SET status = iif(rank, 'failed', 'cut'), reason = 'reason ' || rank;"
-        "INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), (2, 0, 'd', "
-        "printf('%.201c', 'd'))");
+        "INSERT INTO rank SELECT run_id, 2, 'complete', '', 0, '', 1, NULL, NULL, 0, 'samples', 0 "
+        "FROM run; INSERT INTO fact VALUES (2, 1, 'a', 'b'), (2, 0, 'c', printf('%.200c', 'c')), "
+        "(2, 0, 'd', printf('%.201c', 'd'))");
     static const char *const says[] = {
         "Run 2\n",
         "workload            text\n",
@@ -302,31 +283,34 @@ RUNS_TEST(one_run_is_shown_in_full) {
     AUTO(text) char *text = run_text(folder, 2, MP_REPORT_TEXT);
     for (size_t i = 0; i < sizeof says / sizeof *says; i++)
         assert_says(text, says[i]);
+    AUTO(text) char *third = run_text(folder, 3, MP_REPORT_TEXT); /* lacks iteration 2 */
+    assert_null(strstr(third, "one begins every"));
     AUTO(text) char *all = run_text(folder, 2, MP_REPORT_JSON);
     AUTO(json) json_t *object = json_loads(all, 0, NULL);
     assert_json(
         object, 1e-9,
         "{'iterations': [{'iteration': 0}, {}, {}, {}], 'imbalance': [{}, {'iteration': 0, "
-        "'layer': 1}, {}, {}, {}, {}, {}, {}], 'ranks': [{'rank': 0}, {}], 'numbers': [{}, "
+        "'layer': 1}, {}, {}, {}, {}, {}, {}], 'ranks': [{'rank': 0}, {}, {}], 'numbers': [{}, "
         "{}, {}, {}], 'phases': [{'phase': 'expert'}, {}, {}, {}, {}], 'facts': [{}, {}, {}, "
         "{}, {}, {}], 'run': {'run_id': 2, 'ms_per_iteration': 12, 'steady_iterations': 3, "
         "'speedup_vs_ep': 2, 'speed_vs_balanced': 0.75}}");
 }
 
 /* Which of its rounds is a group's example, by hand: 30 of 20, 30, 35 and 40 ms, one that failed
- * and two that left nothing; the only one with a time; the last where none has. */
+ * and three that left nothing; the only one with a time; the last where none has.  Groups and
+ * tables are in the order of their first runs. */
 RUNS_TEST(examples_are_of_median_time) {
     static const struct {
         const char *system, *job, *workload, *status;
         int ms; /* 0: none */
-    } runs[] = {{"ep", "ep", "text", "failed", 50},      {"ep", "ep", "text", "complete", 0},
-                {"ep", "ep", "text", "complete", 0},     {"ep", "ep", "text", "complete", 40},
-                {"ep", "ep", "text", "complete", 20},    {"ep", "ep", "text", "complete", 35},
-                {"ep", "ep", "text", "complete", 30},    {"fssdp", "b", "text", "complete", 12},
-                {"fssdp", "b", "text", "failed", 0},     {"other", "c", "text", "failed", 0},
-                {"other", "c", "text", "failed", 0},     {"x", "ep", "text", "complete", 12},
-                {"fssdp", "b", "another", "complete", 9}};
-    static const int64_t examples[] = {7, 8, 11, 12, 13};
+    } runs[] = {{"ep", "ep", "text", "failed", 50},       {"ep", "ep", "text", "complete", 0},
+                {"ep", "ep", "text", "complete", 0},      {"ep", "ep", "text", "complete", 0},
+                {"ep", "ep", "text", "complete", 40},     {"ep", "ep", "text", "complete", 20},
+                {"ep", "ep", "text", "complete", 35},     {"ep", "ep", "text", "complete", 30},
+                {"fssdp", "b", "text", "complete", 12},   {"fssdp", "b", "text", "failed", 0},
+                {"other", "c", "text", "failed", 0},      {"x", "ep", "text", "complete", 12},
+                {"fssdp", "b", "another", "complete", 9}, {"other", "c", "text", "failed", 0}};
+    static const int64_t examples[] = {8, 9, 14, 12, 13};
     struct report_runs loaded;
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct mp_store_run run = runs_description(runs[i].system, runs[i].workload);
@@ -342,7 +326,7 @@ RUNS_TEST(examples_are_of_median_time) {
     }
     runs_execute(folder->store, "UPDATE run SET suite = 'record' WHERE run_id = 1");
     assert_works(report_runs_load(folder->store, NULL, &loaded, &error));
-    assert_numbers(loaded.groups, 5, loaded.tables, 2);
+    assert_numbers(loaded.groups, 5, loaded.tables, 2, loaded.run[0].table, 0);
     for (int g = 0; g < 5; g++)
         assert_int_equal(report_group_example(&loaded, g)->run_id, examples[g]);
     assert_string_equal(report_group_label(&loaded, 1), "fssdp");
@@ -354,9 +338,8 @@ RUNS_TEST(examples_are_of_median_time) {
  * be planned for, and has marks of others. */
 RUNS_TEST(context_is_of_the_run) {
     static const char *const cases[][2] = {
-        {"1110",
-         "UPDATE run SET job_text = 'job' WHERE run_id = 2; DELETE FROM load WHERE run_id <> "
-         "2; UPDATE rank SET host = rank, clock = 'wall clock' WHERE run_id <> 2"},
+        {"1110", "UPDATE run SET job_text = 'job' WHERE run_id = 2; DELETE FROM load WHERE run_id "
+                 "<> 2; UPDATE rank SET host = rank, clock = 'wall clock' WHERE run_id <> 2"},
         {"1110", "INSERT INTO NVTX_EVENTS (start, eventType, run_id, rank) VALUES (0, 34, 1, 0)"},
         {"1111", "UPDATE NVTX_EVENTS SET run_id = 2"},
         {"1101", "UPDATE run SET job_text = iif(run_id = 2, '', 'job')"},
@@ -381,13 +364,15 @@ RUNS_TEST(the_list_has_a_line_per_run) {
     struct mp_store_run other = runs_description("ep", "text");
     other.suite = "other";
     other.suite_run = "other-1";
+    other.executor = "predicted";
     runs_add_usual(folder, "ep", &runs_ep);
     runs_add(folder, &other, &runs_ep);
-    assert_text(mp_report_runs, folder->store, NULL,
-                "                                                     ms/it-\n"
-                "run     started (UTC)  suite  job  workload  ranks  eration  status\n"
-                "  1  2025-01-31 12:00  tiny   ep   text          2    24.00  complete\n"
-                "  2  2025-01-31 12:00  other  ep   text          2    24.00  complete\n");
+    assert_text(
+        mp_report_runs, folder->store, NULL,
+        "                                                                ms/it-\n"
+        "run     started (UTC)  suite  job             workload  ranks  eration  status\n"
+        "  1  2025-01-31 12:00  tiny   ep              text          2    24.00  complete\n"
+        "  2  2025-01-31 12:00  other  ep (predicted)  text          2    24.00  complete\n");
     const struct mp_report_selection selections[] = {
         {.suite = "tiny"}, {.suite_run = "tiny-1"}, {.run_id = 1}};
     for (int i = 0; i < 3; i++) {
@@ -558,11 +543,14 @@ RUNS_TEST(every_table_says_unattainable) {
 }
 
 /* Ranks that share cores: no ratio, and still what is dropped. */
-RUNS_TEST(droppers_among_ranks_that_share_cores) {
+RUNS_TEST(ranks_that_share_cores_get_no_ratios) {
     add_field(folder, true);
-    assert_report(mp_report_speedup, folder->store, NULL,
+    assert_report(mp_report_speedup, folder->store, NULL, "these wall times are no speed-up",
                   "\nswiftmoe drops 5.00 % of the routes; what is dropped is not learnt from",
-                  LACKS "as fast as");
+                  LACKS "vs\n", LACKS "as fast as");
+    AUTO(json) json_t *object = json_of(mp_report_speedup, folder->store, NULL);
+    assert_json(object, 0,
+                "{'rows': [{}, {'speedup_vs_ep': null, 'ranks_share_cores': true}, {}, {}, {}]}");
 }
 
 /* Of more rows than one reads sentences for, there is the table alone. */

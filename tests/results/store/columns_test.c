@@ -81,17 +81,15 @@ RUNS_TEST(the_reference_is_what_was_run_beside_it) {
     add(folder, "fssdp", FAILED, NULL);   /* 14: has a reference and no ratio */
     for (int i = 0; i < DIFFERENCES; i++) /* 15 .. 22: each has its own */
         add(folder, "fssdp", (enum difference)i, NULL);
-    assert_rows(
-        folder->store,
-        "SELECT group_concat(ep_run_id, ' '), group_concat(balanced_run_id, ' ') FROM (SELECT "
-        "* FROM v_speedup ORDER BY run_id)",
-        "1 2 3 4 5 6 7 8 11 11 11 11 11 11 1 2 3 4 5 6 7 8|"
-        "1 2 3 4 5 6 11 8 11 11 11 11 11 11 1 2 3 4 5 6 11 8");
-    assert_rows(
-        folder->store,
-        "SELECT run_id, speedup_vs_ep, speed_vs_balanced FROM v_speedup WHERE run_id IN (9, "
-        "10, 14, 15) ORDER BY run_id",
-        "9|NULL|NULL\n10|2.0|2.0\n14|NULL|NULL\n15|2.0|2.0");
+    assert_rows(folder->store,
+                "SELECT group_concat(ep_run_id, ' '), group_concat(balanced_run_id, ' ') FROM "
+                "(SELECT * FROM v_speedup ORDER BY run_id)",
+                "1 2 3 4 5 6 7 8 11 11 11 11 11 11 1 2 3 4 5 6 7 8|"
+                "1 2 3 4 5 6 11 8 11 11 11 11 11 11 1 2 3 4 5 6 11 8");
+    assert_rows(folder->store,
+                "SELECT run_id, speedup_vs_ep, speed_vs_balanced FROM v_speedup WHERE run_id IN "
+                "(9, 10, 14, 15) ORDER BY run_id",
+                "9|NULL|NULL\n10|2.0|2.0\n14|NULL|NULL\n15|2.0|2.0");
 }
 
 /* A key decides, whatever the words are; runs without one have what their columns say. */
@@ -113,7 +111,7 @@ RUNS_TEST(a_key_says_what_is_compared) {
  * nor does what is no number, of which no difference is said. */
 RUNS_TEST(curves_agree_until_they_part) {
     static const double losses[][4] = {{5.0005, 3.9996, 3, 2}, {5.0006, 4, 3, 2},
-                                       {5, 4, 3, 2.1},         {5, 4.2, 3, 2},
+                                       {5, 4, 3, 2.1},         {5, 4.2, 3, 2.1},
                                        {5, NAN, 3, 2},         {NAN, NAN, NAN, NAN}};
     add(folder, "ep", NOTHING, NULL);
     for (int i = 0; i < 6; i++) {
@@ -124,43 +122,51 @@ RUNS_TEST(curves_agree_until_they_part) {
         runs_add(folder, &description, &run);
     }
     runs_execute(folder->store, "UPDATE iteration_summary SET iteration = iteration + 7");
-    assert_rows(
-        folder->store,
-        "SELECT iterations_agreed, round(max_loss_difference, 6) FROM v_speedup WHERE run_id > 1",
-        "4|0.0001\n0|0.00012\n3|0.05\n1|0.05\n1|NULL\nNULL|NULL");
+    assert_rows(folder->store,
+                "SELECT iterations_agreed, round(max_loss_difference, 6), loss_final FROM "
+                "v_speedup WHERE run_id > 1",
+                "4|0.0001|2.0\n0|0.00012|2.0\n3|0.05|2.1\n1|0.05|2.1\n1|NULL|2.0\nNULL|NULL|NULL");
 }
 
-/* Iterations of 40, 20, 28 and 24 ms could have taken 1, 2, 4 and 8: 3 in the middle, 15 of 112;
- * said of predictions that drop nothing, by the first rank, for no layer. */
+/* Iterations of 40, 20, 28 and 24 ms could have taken 1, 2, 4 and 8: 3 in the middle, 15 of 112; of
+ * run 4 the first three 4, 8 and 16.  Said of predictions that drop nothing, by the first rank, for
+ * an iteration and no layer. */
 RUNS_TEST(bounds_are_of_predictions_that_drop_nothing) {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct mp_store_run description = runs_description("ep", "text");
         struct runs_standard run = runs_ep;
         description.executor = i == 1 ? "measured" : "predicted";
-        run.drops_nothing = i < 2;
+        run.drops_nothing = i != 2;
+        run.count = i < 3 ? 4 : 3;
         runs_add(folder, &description, &run);
     }
-    runs_execute(
+    runs_execute(folder->store,
+                 "INSERT INTO StringIds (value) VALUES ('bound-seconds'); INSERT INTO number "
+                 "SELECT run_id, column1, iteration, column2, id, iif(column1 OR column2 = 0, 9, "
+                 "0.001 * run_id * (1 << iteration)) FROM (SELECT run_id, iteration FROM "
+                 "iteration_summary UNION SELECT run_id, 7 FROM run), StringIds, (VALUES (0, -1), "
+                 "(0, 0), (1, -1)) WHERE value = 'bound-seconds'; INSERT INTO fact VALUES (1, 0, "
+                 "'mode', 'decode'), (2, 0, 'system.unattainable', ''), (3, 0, 'mode', 'prefill')");
+    assert_rows(
+        folder->store, "SELECT bound_ms, round(of_bound, 6), unattainable, mode FROM v_speedup",
+        "3.0|0.133929|0|decode\nNULL|NULL|1|NULL\nNULL|NULL|0|prefill\n8.0|0.318182|0|NULL");
+    assert_rows(
         folder->store,
-        "INSERT INTO StringIds (value) VALUES ('bound-seconds');INSERT INTO number SELECT run_id, "
-        "column1, iteration, column2, id, iif(column1 OR column2 = 0, 9, 0.001 * (1 << iteration)) "
-        "FROM iteration_summary, StringIds, (VALUES (0, -1), (0, 0), (1, -1)) WHERE value = "
-        "'bound-seconds'");
-    assert_rows(folder->store, "SELECT bound_ms, round(of_bound, 6) FROM v_speedup",
-                "3.0|0.133929\nNULL|NULL\nNULL|NULL");
-    assert_rows(folder->store,
-                "SELECT run_id, executor FROM v_iteration UNION SELECT run_id, executor FROM "
-                "v_straggler UNION SELECT run_id, executor FROM v_imbalance UNION SELECT run_id, "
-                "executor FROM v_phase",
-                "1|predicted\n2|measured\n3|predicted");
+        "SELECT run_id, executor FROM v_iteration UNION SELECT run_id, executor FROM v_straggler "
+        "UNION SELECT run_id, executor FROM v_imbalance UNION SELECT run_id, executor FROM v_phase",
+        "1|predicted\n2|measured\n3|predicted\n4|predicted");
 }
 
-/* Runs that had a target, and no others: of the first it is not reached.  5 of 100 routes of every
- * iteration are dropped; 40 + 20 ms.  That slices interrupted another run is nothing to these. */
+/* Runs that had a target, and no others: of the first it is not reached.  It drops 5 of 100 routes
+ * of every iteration; 40 + 20 ms, unless slices interrupted that run. */
 RUNS_TEST(targets_have_a_view) {
     struct runs_standard never = runs_ep;
-    const struct runs_standard three = {
-        .count = 3, .ms = {40, 20, 28}, .loss = {5, 3, 2}, .has_target = true, .reached = 2};
+    const struct runs_standard three = {.count = 3,
+                                        .ms = {40, 20, 28},
+                                        .loss = {5, 3, 2},
+                                        .drops_nothing = true,
+                                        .has_target = true,
+                                        .reached = 2};
     never.has_target = true;
     runs_add_usual(folder, "ep", &runs_ep);
     runs_add_usual(folder, "ep", &never);
@@ -172,7 +178,10 @@ RUNS_TEST(targets_have_a_view) {
         "target_loss, target_window, iterations_to_target, round(seconds_to_target, 6), "
         "iterations, loss_final, routes, dropped, dropped_fraction FROM v_convergence",
         "2|tiny|ep|0|ep|text|gshard|measured|2|complete|2.5|2|NULL|NULL|4|2.0|400|20|0.05\n"
-        "3|tiny|fssdp|0|fssdp|text|gshard|measured|2|complete|2.5|2|2|0.06|3|2.0|300|15|0.05");
+        "3|tiny|fssdp|0|fssdp|text|gshard|measured|2|complete|2.5|2|2|0.06|3|2.0|300|0|0.0");
+    runs_execute(folder->store, "UPDATE fact SET run_id = 3 WHERE name = 'pairs.slice'");
+    assert_rows(folder->store, "SELECT seconds_to_target FROM v_convergence WHERE run_id = 3",
+                "NULL");
 }
 
 static void record_losses(struct runs_rank *own, bool rank_0_too) {
@@ -242,24 +251,22 @@ RUNS_TEST(runs_say_where_they_were_run) {
     description.suite_run = "tiny-2";
     run.taken = 0;
     runs_add(folder, &description, &run);
-    runs_execute(folder->store,
-                 "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;UPDATE rank SET "
-                 "host = NULL WHERE run_id = 2");
+    runs_execute(folder->store, "UPDATE rank SET host = 'h' || rank WHERE run_id = 1;UPDATE rank "
+                                "SET host = NULL WHERE run_id = 2");
     /* Not the run's as a whole. */
-    runs_execute(folder->store,
-                 "INSERT INTO number SELECT run_id, rank, column1, column2, name_id, value * "
-                 "iif(value = 3, 9, 1) FROM number JOIN (VALUES (0, -1), (-1, 0)) WHERE iteration "
-                 "= -1");
+    runs_execute(
+        folder->store,
+        "INSERT INTO number SELECT run_id, rank, column1, column2, name_id, value * iif(value = 3, "
+        "9, 1) FROM number JOIN (VALUES (0, -1), (-1, 0)) WHERE iteration = -1");
     assert_rows(folder->store,
                 "SELECT suite_run, job, round, model, ranks_per_node, iterations_wanted, command, "
                 "hosts, processor_taken FROM v_run",
                 "tiny-1|a job|2|a model|2|4|moeperf run it|2|0.375\n"
                 "tiny-2|a job|2|a model|2|4|moeperf run it|NULL|NULL");
-    runs_execute(
-        folder->store,
-        "UPDATE rank SET host = 'h' WHERE run_id = 1;UPDATE number SET value = 0 WHERE rank = "
-        "1 AND name_id = (SELECT id FROM StringIds WHERE value = 'training-seconds');UPDATE rank "
-        "SET status = iif(rank, 'missing', 'cut')");
+    runs_execute(folder->store,
+                 "UPDATE rank SET host = 'h' WHERE run_id = 1;UPDATE number SET value = 0 WHERE "
+                 "rank = 1 AND name_id = (SELECT id FROM StringIds WHERE value = "
+                 "'training-seconds');UPDATE rank SET status = iif(rank, 'missing', 'cut')");
     assert_rows(folder->store,
                 "SELECT hosts, processor_taken, ranks_recorded FROM v_run WHERE run_id = 1",
                 "1|0.1875|1");
@@ -273,18 +280,17 @@ RUNS_TEST(ranges_have_names_kinds_and_payloads) {
     runs_execute(
         folder->store,
         "INSERT INTO StringIds VALUES (100, 'long name'), (101, 'domain of mine');INSERT INTO "
-        "NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES (1, 0, 0, 75, "
-        "1, 101), (1, 0, 0, 33, 1, 100), (2, 0, 0, 75, 1, 100);INSERT INTO NVTX_EVENTS (run_id, "
-        "rank, start, \"end\", "
-        "eventType, domainId, text, textId, globalTid, level, category, jsonText, uint64Value, "
-        "int64Value, doubleValue, uint32Value, int32Value, floatValue) VALUES (1, 0, 1000000, "
-        "3500000, 59, 1, 'short', NULL, 281475094216713, 2, 5, '[{}]', 1, NULL, NULL, NULL, NULL, "
-        "NULL), (1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, NULL, -2, "
-        "NULL, NULL, NULL, NULL), (1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, 0, 0, "
-        "NULL, NULL, NULL, 2.5, NULL, NULL, NULL), (1, 1, 4000000, 4000000, 59, 1, 'u32', "
-        "NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, NULL, NULL), (1, 1, 5000000, 5000001, 59, "
-        "1, 'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, -5, NULL), (1, 1, 6000000, "
-        "6500000, 59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)");
+        "NVTX_EVENTS (run_id, rank, start, eventType, domainId, textId) VALUES (1, 0, 0, 75, 1, "
+        "101), (1, 0, 0, 33, 1, 100), (2, 0, 0, 75, 1, 100);INSERT INTO NVTX_EVENTS (run_id, rank, "
+        "start, \"end\", eventType, domainId, text, textId, globalTid, level, category, jsonText, "
+        "uint64Value, int64Value, doubleValue, uint32Value, int32Value, floatValue) VALUES (1, 0, "
+        "1000000, 3500000, 59, 1, 'short', NULL, 281475094216713, 2, 5, '[{}]', 1, NULL, NULL, "
+        "NULL, NULL, NULL), (1, 0, 2000000, NULL, 60, 0, NULL, 100, 117440521, NULL, NULL, NULL, "
+        "NULL, -2, NULL, NULL, NULL, NULL), (1, 0, 3000000, NULL, 34, 1, 'mark', NULL, 117440521, "
+        "0, 0, NULL, NULL, NULL, 2.5, NULL, NULL, NULL), (1, 1, 4000000, 4000000, 59, 1, 'u32', "
+        "NULL, 1, 0, 0, NULL, NULL, NULL, NULL, 4, NULL, NULL), (1, 1, 5000000, 5000001, 59, 1, "
+        "'i32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, -5, NULL), (1, 1, 6000000, 6500000, "
+        "59, 1, 'f32', NULL, 1, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0.5)");
     /* Domains are numbered in each process: rank 1 has named none, and run 2 another. */
     assert_rows(folder->store,
                 "SELECT rank, domain, name, kind, start_ns, end_ns, ms, pid, tid, level, category, "
@@ -297,23 +303,23 @@ RUNS_TEST(ranges_have_names_kinds_and_payloads) {
                 "1|NULL|f32|pushed|6000000|6500000|0.5|0|1|0|0|NULL|0.5");
 }
 
-/* Kernels -1 .. 2, 0 .. 0.5 and 1 .. 3 ms, a copy 5 .. 6 and a set 5.5 .. 7, one copy without
- * times: some of it ran for 4 + 2 ms; another rank's kernel 2 .. 4. */
+/* Kernels -1 .. 2, 0 .. 0.5 and 1 .. 3 ms, a copy 5 .. 6 and a set 5.5 .. 7, two copies without
+ * times: some of it ran for 4 + 2 ms; another rank's kernel 2 .. 4, another run's 2 .. 5. */
 RUNS_TEST(gpu_work_is_a_union_of_times) {
     add_growing(folder, 2);
     runs_execute(
         folder->store,
         "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (run_id, rank, deviceId, contextId, streamId, "
         "start, \"end\") VALUES (1, 0, 0, 0, 1, -1000000, 2000000), (1, 0, 0, 0, 3, 0, 500000), "
-        "(1, "
-        "0, 0, 0, 2, 1000000, 3000000), (1, 1, 0, 0, 2, 2000000, 4000000);INSERT INTO "
-        "CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, contextId, "
-        "streamId, start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, 6000000, "
-        "100, 1), (1, 0, 0, 0, 1, NULL, NULL, 20, 2);INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET "
-        "(run_id, rank, deviceId, contextId, streamId, start, \"end\", value, bytes) VALUES "
-        "(1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
-    assert_rows(folder->store,
-                "SELECT gpu_ms, kernel_ms, copy_ms, set_ms, kernels, copies, sets, copied_bytes, "
-                "untimed FROM v_gpu ORDER BY rank",
-                "6.0|5.5|1.0|1.5|3|2|1|120|1\n2.0|2.0|0.0|0.0|1|0|0|0|0");
+        "(1, 0, 0, 0, 2, 1000000, 3000000), (1, 1, 0, 0, 2, 2000000, 4000000), (2, 0, 0, 0, 2, "
+        "2000000, 5000000); INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY (run_id, rank, deviceId, "
+        "contextId, streamId, start, \"end\", bytes, copyKind) VALUES (1, 0, 0, 0, 1, 5000000, "
+        "6000000, 100, 1), (1, 0, 0, 0, 1, NULL, NULL, 20, 2), (1, 0, 0, 0, 1, NULL, NULL, 20, "
+        "2);INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET (run_id, rank, deviceId, contextId, streamId, "
+        "start, \"end\", value, bytes) VALUES (1, 0, 0, 0, 1, 5500000, 7000000, 0, 7)");
+    assert_rows(
+        folder->store,
+        "SELECT gpu_ms, kernel_ms, copy_ms, set_ms, kernels, copies, sets, copied_bytes, untimed "
+        "FROM v_gpu ORDER BY run_id, rank",
+        "6.0|5.5|1.0|1.5|3|3|1|140|2\n2.0|2.0|0.0|0.0|1|0|0|0|0\n3.0|3.0|0.0|0.0|1|0|0|0|0");
 }

@@ -102,19 +102,20 @@ RUNS_TEST(tables_are_as_nsight_has_them) {
 }
 
 /* Who came last waited for nobody: 2 and 0.8 ms of one collective, 3 and 2.2 of one group.  Other
- * communicators and functions have numbers and times of their own. */
+ * runs, communicators and functions have numbers and times of their own. */
 RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
     static const char sql[] =
         "SELECT rank, function, ordinal, operations, bytes, round(ms, 2), round(transfer_ms, 2), "
-        "round(wait_ms, 2), round(queue_ms, 2), untimed FROM v_collective WHERE communicator < 0 "
-        "AND function <> 'expert' ORDER BY function, ordinal, rank";
+        "round(wait_ms, 2), round(queue_ms, 2), untimed FROM v_collective WHERE run_id = 1 AND "
+        "communicator < 0 AND function <> 'expert' ORDER BY function, ordinal, rank";
     add(folder);
-    runs_execute(folder->store,
-                 "CREATE TEMP TABLE other AS SELECT * FROM collective;UPDATE other SET end_ns = "
-                 "start_ns + 1, communicator = 7;INSERT INTO collective SELECT * FROM "
-                 "other;UPDATE other SET communicator = -5, function_id = (SELECT id FROM "
-                 "StringIds WHERE value = 'expert');INSERT INTO collective SELECT * FROM other "
-                 "WHERE NOT is_pair");
+    runs_execute(
+        folder->store,
+        "CREATE TEMP TABLE other AS SELECT * FROM collective; UPDATE other SET end_ns = start_ns + "
+        "1, run_id = 2; INSERT INTO collective SELECT * FROM other; UPDATE other SET run_id = 1, "
+        "communicator = 7; INSERT INTO collective SELECT * FROM other; UPDATE other SET "
+        "communicator = -5, function_id = (SELECT id FROM StringIds WHERE value = 'expert'); "
+        "INSERT INTO collective SELECT * FROM other WHERE NOT is_pair");
     assert_rows(folder->store, sql,
                 "0|AllReduce|1|1|2000|2.0|0.8|1.2|0.01|0\n"
                 "1|AllReduce|1|1|2000|0.8|0.8|0.0|0.01|0\n"
@@ -123,26 +124,30 @@ RUNS_TEST(waiting_is_what_exceeds_the_transfer) {
                 "0|pairs|3|2|4000|3.0|2.2|0.8|0.01|0\n"
                 "1|pairs|3|1|2000|2.2|2.2|0.0|0.01|0\n"
                 "0|pairs|4|1|2000|1.0|NULL|NULL|0.01|0");
+    assert_rows(folder->store,
+                "SELECT start_ns FROM v_collective WHERE run_id = 1 AND operations = 2 AND "
+                "communicator < 0",
+                "10000000");
     /* Without its number none has a counterpart; a group is as long and as large as is known. */
     runs_execute(folder->store,
                  "UPDATE collective SET sequence = 0 WHERE sequence = 1;UPDATE collective SET "
-                 "timed_channels = 0 WHERE rank = 1 AND is_pair;UPDATE collective SET bytes = NULL "
-                 "WHERE group_ordinal = 4;UPDATE collective SET bytes = NULL, start_ns = NULL, "
-                 "span_id = span_id + 1, "
-                 "queue_start_ns = queue_end_ns, queue_end_ns = queue_end_ns + 20000 WHERE rank = "
-                 "0 AND start_ns = 10500000");
+                 "timed_channels = 0 WHERE is_pair AND start_ns <> 10500000;UPDATE collective SET "
+                 "bytes = NULL WHERE group_ordinal = 4;UPDATE collective SET bytes = NULL, "
+                 "start_ns = NULL, span_id = span_id + 1, queue_start_ns = queue_end_ns, "
+                 "queue_end_ns = queue_end_ns + 20000 WHERE rank = 0 AND start_ns = 10500000");
     assert_rows(folder->store, sql,
                 "0|AllReduce|0|1|2000|2.0|NULL|NULL|0.01|0\n"
                 "1|AllReduce|0|1|2000|0.8|NULL|NULL|0.01|0\n"
                 "0|AllReduce|2|1|2000|NULL|NULL|NULL|0.01|1\n"
                 "1|AllReduce|2|1|2000|1.0|NULL|NULL|0.01|0\n"
-                "0|pairs|3|2|2000|NULL|NULL|NULL|0.03|1\n"
+                "0|pairs|3|2|2000|NULL|NULL|NULL|0.03|2\n"
                 "1|pairs|3|1|2000|2.2|NULL|NULL|0.01|1\n"
-                "0|pairs|4|1|NULL|1.0|NULL|NULL|0.01|0");
-    assert_rows(folder->store,
-                "SELECT v_collective.start_ns, v_collective.end_ns, phase FROM v_collective JOIN "
-                "v_span USING (span_id) WHERE operations = 2 AND communicator < 0",
-                "10000000|13000000|expert");
+                "0|pairs|4|1|NULL|1.0|NULL|NULL|0.01|1");
+    assert_rows(
+        folder->store,
+        "SELECT v_collective.start_ns, v_collective.end_ns, phase FROM v_collective JOIN v_span "
+        "USING (span_id) WHERE v_collective.run_id = 1 AND operations = 2 AND communicator < 0",
+        "10000000|13000000|expert");
 }
 
 RUNS_TEST(adding_again_adds_nothing) {

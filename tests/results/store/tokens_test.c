@@ -57,8 +57,7 @@ RUNS_TEST(none_is_not_unknown) {
         assert_rows(folder->store, sql, cases[i].straggler);
         snprintf(sql, sizeof sql,
                  "SELECT v_iteration.imbalance, rank_max_over_mean, v_iteration.tokens FROM "
-                 "v_iteration JOIN "
-                 "v_imbalance USING (run_id) WHERE run_id = %lld",
+                 "v_iteration JOIN v_imbalance USING (run_id) WHERE run_id = %lld",
                  (long long)run_id);
         assert_rows(folder->store, sql, cases[i].imbalance);
     }

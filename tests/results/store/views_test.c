@@ -44,19 +44,6 @@ static const struct view_case {
      "1|tiny|skewed|measured|2|ep|24.0|4166.667|1.0|0.375|2.0|0.0|4|3|1|3\n"
      "2|tiny|skewed|measured|2|fssdp|12.0|8333.333|2.0|0.75|2.1|0.1|1|3|1|3\n"
      "3|tiny|balanced|measured|2|ep|9.0|11111.111|1.0|1.0|2.5|0.0|4|3|3|3"},
-    /* 5 of 100 routes in every iteration; one of the two layers has none. */
-    {"v_speedup: what survives, and whether anybody could",
-     "SELECT run_id, round(dropped_fraction, 9), unattainable, iterations_agreed FROM v_speedup",
-     "1|0.05|0|4\n2|0.05|0|1\n3|0.05|0|4\n4|NULL|1|NULL"},
-    /* 99 % of three iterations are all of them. */
-    {"v_speedup: serving",
-     "SELECT run_id, mode, round(ms_p99, 6), round((SELECT max(ms) FROM v_iteration AS i WHERE "
-     "i.run_id = v_speedup.run_id AND steady), 6) FROM v_speedup WHERE run_id < 3",
-     "1|NULL|28.0|28.0\n2|NULL|14.0|14.0"},
-    {"v_run: yardsticks", "SELECT run_id, unattainable FROM v_run", "1|0\n2|0\n3|0\n4|1"},
-    {"v_fact: yardsticks",
-     "SELECT run_id, name, value, rank FROM v_fact WHERE name LIKE 'system.%'",
-     "4|system.unattainable|yes|-1"},
     /* Busy: rank 0 duration - 0.25, rank 1 duration - 2. */
     {"v_iteration",
      "SELECT iteration, round(ms, 5), loss, slowest_rank, round(straggler_ms, 5), imbalance, "
@@ -105,8 +92,6 @@ static const struct view_case {
     {"v_number", "SELECT iteration, layer, name, value, rank FROM v_number WHERE run_id = 2",
      "-1|-1|ranks-share-cores|0.0|0\n0|-1|loss|5.0|0\n1|-1|loss|4.4|0\n2|-1|loss|3.0|0\n"
      "3|-1|loss|2.1|0\n-1|-1|ranks-share-cores|0.0|1"},
-    {"facts", "SELECT rank, name, value FROM fact WHERE run_id = 1 AND rank >= 0",
-     "0|environment.host|first\n1|environment.host|second"},
     {"clock samples", "SELECT rank, offset_ns, error_ns FROM clock WHERE run_id = 1 AND rank = 1",
      "1|5000000|700\n1|6000000|1700"},
     {"ranks",
