@@ -46,7 +46,7 @@ enum { CHUNKS = 5, CHUNKS_WITH_AWAY = 3 };
 /* Gates that gradients keep busy for so much of what hides them have no time for rows in steps. */
 static const double FULL_GATES = 0.9;
 /* What nothing hides of copies' way, where they may be made in the next micro-batch, too. */
-static const double WAY_AT_FIRST = 1.25;
+static const double WAY_AT_FIRST = 1.15;
 
 /* Experts on their way between nodes that a gate takes in, and sends out. */
 struct way {
