@@ -611,10 +611,12 @@ static void fill_node(struct nodewise *self, const struct mp_plan *plan, int nod
     for (int choice = 0; choice < 2; choice++)
         for (int i = 0; i < plan->experts; i++) {
             int expert = self->order[i];
+            if (*demand_of(self, expert, node) == 0)
+                continue;
             int holders = list_holders(self, &plan->during, expert, node);
             bool free = holders == 0 ? !(early && ahead[expert])
                                      : holders > 1 && self->fate[expert] != DIVIDED;
-            if (free == choice && *demand_of(self, expert, node) > 0)
+            if (free == choice)
                 fill(self, plan, node, expert, holders, early);
         }
 }
