@@ -245,6 +245,8 @@ TEST(clusters_are_shown_with_sources) {
                 "sed -n 's/.*\"path\": \"\\(.*\\)\".*/\\1/p') >none.yaml");
     assert_says("printf 'a: 1\\0\\n' >nul.yaml; moeperf show nul.yaml", 2,
                 "nul.yaml: is no text in UTF-8 (moeperf report prints what a database has)");
+    assert_says("echo >empty.yaml; moeperf show empty.yaml", 2,
+                "empty.yaml: is empty; it should be a suite, job, cluster or rules");
     assert_says("moeperf show none.yaml", 2, "none.yaml:2: nodes: 0 is outside");
     assert_says("moeperf show hecat-a", 2, "did you mean \"hecate-a\"?");
 }
