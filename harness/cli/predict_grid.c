@@ -363,23 +363,28 @@ static void set_cell(struct table *table, const struct grids *grids, const struc
         table_set(table, column + 1, "%.2f %.0f%%", value, 100 * share);
 }
 
-/* A label of several words in two lines. */
-static const char *header_of(const char *label, char text[CLI_AXIS_TEXT]) {
-    enum { LONG = 8 };
-    snprintf(text, CLI_AXIS_TEXT, "%s", label);
-    char *blank = strlen(text) > LONG ? strchr(text, ' ') : NULL;
-    if (blank)
-        *blank = '\n';
+/* A label in two lines where one would be longer than that: of several words, or, of
+ * "levels.node.bandwidth", node and bandwidth. */
+static const char *header_of(const char *label, size_t most, char text[CLI_AXIS_TEXT]) {
+    static const char level[] = "levels.", option[] = "predict.";
+    const size_t skipped = strncmp(label, level, sizeof level - 1) ? 0 : sizeof level - 1;
+    snprintf(text, CLI_AXIS_TEXT, "%s", label + skipped);
+    char *cut = strchr(text, ' ');
+    if (!cut && (skipped || !strncmp(label, option, sizeof option - 1)))
+        cut = strchr(text, '.');
+    if (cut && strlen(text) > most)
+        *cut = '\n';
     return text;
 }
 
 static int print_grid(const struct grids *grids, const struct mp_grid *grid,
                       struct mp_error *error) {
-    struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, .kind = TABLE_LEFT}};
-    char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
+    char key[CLI_AXIS_TEXT], header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
+    struct table_column columns[MP_GRID_COLUMNS + 1] = {
+        {header_of(grid->row, 16, key), .kind = TABLE_LEFT}};
     for (int c = 0; c < grid->columns; c++)
-        columns[c + 1] =
-            (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
+        columns[c + 1] = (struct table_column){header_of(grid->column_label[c], 8, header[c]),
+                                               .kind = TABLE_RIGHT};
     MP_AUTO(table) struct table table = table_of(columns, grid->columns + 1);
     for (int r = 0; r < grid->rows; r++) {
         MP_TRY(table_add(&table, NULL, error));

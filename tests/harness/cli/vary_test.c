@@ -231,6 +231,9 @@ TEST(rows_name_all_but_the_last_key) {
                 0, "Varied, and above with the first value: loads, cluster and nodes.\n",
                 "\nfssdp, times as fast as ep, and bound / time, by nodes:\nloads, cluster",
                 "\nthree.mptrace, h100 ", "\nw0, hecate-b  ", "\nOver all points:\n", FITS);
+    assert_says("moeperf predict " SMALL "--cluster hecate-b --nodes 2 --loads w0 "
+                "--vary levels.cluster.bandwidth=25e9,50e9",
+                0, "\ncluster\nbandwidth  ", "\n25e9    ", FITS);
     assert_runs("grep -q 'How near to the bound' cells.html");
     assert_says("moeperf predict " SMALL "--vary nodes=1,2 --html gone/x.html", 2,
                 "can't write gone/x.html", LACKS("Varied"));
