@@ -172,6 +172,11 @@ TEST(standings_add_up) {
         if (!json_is_null(member(standing, "of_bound_median")))
             check_line(table, standing);
     }
+    const json_t *one = cell(systems, 0, 0), *two = cell(systems, 0, 1);
+    assert_contains(output, formatted("\n%s, %s %.2f %.0f %.2f %.0f\n", text(one, "cluster"),
+                                      text(one, "varied/loads"), ms_of(systems, 0, 0),
+                                      number(one, "tokens_per_s"), ms_of(systems, 0, 1),
+                                      number(two, "tokens_per_s")));
     check_range(output, systems);
 }
 
