@@ -180,6 +180,23 @@ static int check_inject(const struct mp_predict_job *job, struct mp_error *error
     return MP_OK;
 }
 
+/* What only the other kind of iteration has would change nothing. */
+static int check_mode(const struct mp_predict_job *job, struct mp_error *error) {
+    const char *mode = mp_job_mode(&job->file.job);
+    const bool serves = mp_job_serves(&job->file.job);
+    if (!serves && job->options.cache_width != MP_AUTO)
+        return mp_fail(error, MP_EINVAL,
+                       "predict.cache-width: mode %s has no cache; leave it out, or take mode "
+                       "prefill or decode",
+                       mode);
+    if (serves && job->options.recompute != MP_RECOMPUTE_NONE)
+        return mp_fail(error, MP_EINVAL,
+                       "predict.recompute: mode %s has no backward; leave it out, or take mode "
+                       "train",
+                       mode);
+    return MP_OK;
+}
+
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error) {
     struct mp_costs *costs;
@@ -189,6 +206,7 @@ int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_clust
     if (checked && checked != MP_EREFUSED)
         return mp_fail(error, checked, "%s", model.text);
     MP_TRY(check_inject(job, error));
+    MP_TRY(check_mode(job, error));
     MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
     mp_costs_destroy(costs);
     MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));
