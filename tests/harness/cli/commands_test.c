@@ -68,6 +68,11 @@ static const struct refused_line bad_inputs[] = {
     {"moeperf predict --cluster b200 --loads balanced --set precision=fp32",
      "moeperf predict: --set precision=fp32: that is how ranks train; a prediction has "
      "predict.precision "},
+    {"moeperf predict --cluster b200 --loads balanced --set device=cuda",
+     "moeperf predict: --set device=cuda: that is how ranks train; a prediction has its cluster's "
+     "device "},
+    {"moeperf predict --cluster b200 --loads balanced --vary threads=1,2",
+     "moeperf predict: --vary threads: only a job's own options"},
     {"moeperf predict --cluster b200 --loads balanced --set predict.cache-width=576",
      "moeperf predict: job ep: predict.cache-width: mode train has no cache; leave it out, "},
     {"moeperf predict --cluster b200 --loads balanced --set mode=decode --set "
