@@ -318,7 +318,7 @@ static void print_verdict(const struct answer *placed, FILE *out) {
     const double saves = 100 * decision->saves;
     static const char *const why[] = {
         [MP_DECIDE_EVEN] = "no rank is late often enough to matter",
-        [MP_DECIDE_MEMORY] = "it does not fit into memory",
+        [MP_DECIDE_MEMORY] = "the job does not fit into memory with it",
         [MP_DECIDE_DOMINANT] = "one expert fills a rank wherever it is, and gets no copies",
         [MP_DECIDE_STALE] = "what is hot has changed when a placement arrives",
         [MP_DECIDE_NO_CHANGE] = "it sees nothing to change",

@@ -49,8 +49,8 @@ static const struct cli_flag known_flags[] = {
      "predict), as options.KEY=VALUE one of the systems that\n"
      "have it; may be repeated"},
     {"--vary", CLI_REPEATED, &given.vary, "KEY=VALUE,VALUE...",
-     "predicts every value of the key, and prints how many\n"
-     "times as fast as ep each system is and what share of\n"
+     "predicts every value of the key, and prints ep's times,\n"
+     "how many times as fast each system is and what share of\n"
      "its time the bound is; of two or three keys, with every\n"
      "value of the others, the last one's side by side.\n"
      "KEY: a job's option, predict.KEY, loads (generators,\n"

@@ -40,9 +40,9 @@ struct cli_predictions {
 
 /* What was predicted, paragraph by paragraph. */
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);
-/* How many times as fast as ep each system is at each point and what share of its time the bound
- * is, and where it stands over all of them (cli_standing_table), on standard output and as the
- * page; why points are refused follows.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
+/* ep's times, how many times as fast each system is at each point and what share of its time the
+ * bound is, and where it stands over all of them (cli_standing_table), on standard output and as
+ * the page; why points are refused follows.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error);
 
 /* On standard output; returns a code. */

@@ -169,7 +169,7 @@ struct grids {
     const struct cli_predictions *predictions;
     const struct cli_axes *axes;
     const char **system;  /* [systems] beside ep, borrowed; owned array */
-    struct mp_grid *grid; /* [count], owned */
+    struct mp_grid *grid; /* [count], and one of ep's times; owned */
     int systems, count;
     bool by_system;
     char key[2][CLI_AXIS_TEXT];
@@ -266,17 +266,25 @@ static void name_system(const struct cli_predictions *predictions, const char *s
              own->capabilities & MP_SYSTEM_UNATTAINABLE ? REPORT_UNATTAINABLE : "");
 }
 
-static void fill_grid(struct grids *grids, int number, int rows, int columns) {
+static struct mp_grid *name_grid(struct grids *grids, int number, const char *name, int rows,
+                                 int columns) {
     struct mp_grid *grid = &grids->grid[number];
-    *grid = (struct mp_grid){.name = grids->by_system ? "all systems" : grids->name[number],
+    *grid = (struct mp_grid){.name = name,
                              .row = grids->key[0],
                              .column = grids->by_system ? "system" : grids->key[1],
                              .rows = rows,
                              .columns = columns};
     for (int c = 0; c < columns; c++)
         grid->column_label[c] = grids->by_system ? grids->name[c] : grids->column[c];
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++)
         grid->row_label[r] = grids->row[r];
+    return grid;
+}
+
+static void fill_grid(struct grids *grids, int number, int rows, int columns) {
+    struct mp_grid *grid = name_grid(
+        grids, number, grids->by_system ? "all systems" : grids->name[number], rows, columns);
+    for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++) {
             const struct cli_prediction *own = find(grids, grid, r, c);
             grid->ratio[r][c] = ratio(own, find(grids, NULL, r, c));
@@ -284,7 +292,6 @@ static void fill_grid(struct grids *grids, int number, int rows, int columns) {
             grid->share[r][c] = ran ? cli_prediction_of_bound(own) : NAN;
             grid->has_shares = grid->has_shares || !isnan(grid->share[r][c]);
         }
-    }
 }
 
 /* All systems beside ep, whose points stand one after the other. */
@@ -320,6 +327,8 @@ static int make_grids(struct grids *grids, struct mp_error *error) {
         name_system(grids->predictions, grids->system[i], grids->name[i]);
     for (int i = 0; i < grids->count; i++)
         fill_grid(grids, i, rows, columns);
+    struct mp_grid *ep = name_grid(grids, grids->count, "ep", rows, grids->by_system ? 1 : columns);
+    ep->column_label[0] = grids->by_system ? ep->name : ep->column_label[0];
     return MP_OK;
 }
 
@@ -363,36 +372,55 @@ static void set_cell(struct table *table, const struct grids *grids, const struc
         table_set(table, column + 1, "%.2f %.0f%%", value, 100 * share);
 }
 
-/* A label of several words in two lines. */
-static const char *header_of(const char *label, char text[CLI_AXIS_TEXT]) {
-    enum { LONG = 8 };
-    snprintf(text, CLI_AXIS_TEXT, "%s", label);
-    char *blank = strlen(text) > LONG ? strchr(text, ' ') : NULL;
-    if (blank)
-        *blank = '\n';
+/* What others are so many times as fast as. */
+static void set_times(struct table *table, const struct cli_prediction *ep, int column) {
+    if (ep && (ep->refusal || ep->summary.out_of_memory))
+        table_set(table, column + 1, ep->refusal ? "refused" : "memory");
+    else if (ep)
+        table_set(table, column + 1, "%.2f %.0f", 1e3 * ep->summary.seconds_median,
+                  ep->summary.tokens_per_second);
+}
+
+/* A label in two lines where one would be longer than that: of several words, or, of
+ * "levels.node.bandwidth", node and bandwidth. */
+static const char *header_of(const char *label, size_t most, char text[CLI_AXIS_TEXT]) {
+    static const char level[] = "levels.", option[] = "predict.";
+    const size_t skipped = strncmp(label, level, sizeof level - 1) ? 0 : sizeof level - 1;
+    snprintf(text, CLI_AXIS_TEXT, "%s", label + skipped);
+    char *cut = strchr(text, ' ');
+    if (!cut && (skipped || !strncmp(label, option, sizeof option - 1)))
+        cut = strchr(text, '.');
+    if (cut && strlen(text) > most)
+        *cut = '\n';
     return text;
 }
 
 static int print_grid(const struct grids *grids, const struct mp_grid *grid,
                       struct mp_error *error) {
-    struct table_column columns[MP_GRID_COLUMNS + 1] = {{grid->row, .kind = TABLE_LEFT}};
-    char header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
+    const bool is_ep = grid == &grids->grid[grids->count];
+    char key[CLI_AXIS_TEXT], header[MP_GRID_COLUMNS][CLI_AXIS_TEXT];
+    struct table_column columns[MP_GRID_COLUMNS + 1] = {
+        {header_of(grid->row, 16, key), .kind = TABLE_LEFT}};
     for (int c = 0; c < grid->columns; c++)
-        columns[c + 1] =
-            (struct table_column){header_of(grid->column_label[c], header[c]), .kind = TABLE_RIGHT};
+        columns[c + 1] = (struct table_column){header_of(grid->column_label[c], 8, header[c]),
+                                               .kind = TABLE_RIGHT};
     MP_AUTO(table) struct table table = table_of(columns, grid->columns + 1);
     for (int r = 0; r < grid->rows; r++) {
         MP_TRY(table_add(&table, NULL, error));
         table_set(&table, 0, "%s", grid->row_label[r]);
         for (int c = 0; c < grid->columns; c++)
-            set_cell(&table, grids, grid, r, c);
+            if (is_ep)
+                set_times(&table, find(grids, NULL, r, c), c);
+            else
+                set_cell(&table, grids, grid, r, c);
     }
     putchar('\n');
-    table_paragraph(stdout, "%s, times as fast as ep%s%s%s:", grid->name,
+    table_paragraph(stdout, "%s, %s%s%s%s:", grid->name,
+                    is_ep ? "ms per iteration and tokens per second" : "times as fast as ep",
                     grid->has_shares ? ", and bound / time" : "", grids->by_system ? "" : ", by ",
                     grids->by_system ? "" : grid->column);
     table_print(&table, stdout);
-    if (!grids->by_system)
+    if (!grids->by_system && !is_ep)
         print_range(grid);
     return MP_OK;
 }
@@ -454,6 +482,7 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
     MP_TRY(cli_standing_table(predictions, &table, error));
     if (predictions->page.html || predictions->page.figures)
         MP_TRY(write_html(&grids, &table, error));
+    MP_TRY(print_grid(&grids, &grids.grid[grids.count], error));
     for (int i = 0; i < grids.count; i++)
         MP_TRY(print_grid(&grids, &grids.grid[i], error));
     print_standing(&table, predictions);

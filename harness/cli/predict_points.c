@@ -12,8 +12,9 @@
 /* ---- axes ---- */
 
 static int check_key(const char *key, struct mp_error *error) {
-    static const char *const others[] = {"options.", "name",      "system",
-                                         "change",   "precision", "ranks"}; /* and ranks-per-node */
+    static const char *const others[] = {"options.",  "name",   "system",  "change",
+                                         "precision", "device", "threads", "grouped-products",
+                                         "ranks"}; /* and ranks-per-node */
     for (size_t i = 0; i < MP_LENGTH(others); i++)
         if (!strncmp(key, others[i], strlen(others[i])))
             return mp_fail(error, MP_EINVAL,

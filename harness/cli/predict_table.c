@@ -276,6 +276,23 @@ static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the
                                  "copies experts (proven; memory is no limit).  How near to it one "
                                  "can come is not said.";
 
+/* What a system does every so many iterations, by its options, and not once in as few as these. */
+static void note_intervals(const struct cli_prediction *item) {
+    static const char interval[] = "interval";
+    const struct mp_job_file *file = &item->job->file;
+    for (const struct mp_option *row = file->system->options; row && row->name; row++) {
+        size_t length = strlen(row->name), end = sizeof interval - 1;
+        char value[32];
+        if (length >= end && !strcmp(row->name + length - end, interval) &&
+            strtoll(mp_options_format(row, file->system_options, value, sizeof value), NULL, 10) >
+                item->summary.iterations)
+            table_paragraph(stdout,
+                            "%s: its %s is %s iterations, and these are %lld: what it does then "
+                            "is in no number here (--iterations).",
+                            file->job.name, row->name, value, (long long)item->summary.iterations);
+    }
+}
+
 /* What a row can't say in a number, of jobs under the conditions of `first`. */
 static void print_notes(const struct cli_predictions *predictions, int first) {
     char memory[96];
@@ -290,6 +307,7 @@ static void print_notes(const struct cli_predictions *predictions, int first) {
         if (item->summary.shards > 1)
             table_paragraph(stdout, "%s: every expert is cut into %d shards.", name,
                             item->summary.shards);
+        note_intervals(item);
         if (is_yardstick(item))
             note_yardstick(predictions, item);
     }

@@ -273,13 +273,17 @@ static json_t *pack_file(const char *kind, const char *name, const char *path,
     size_t size;
     if (mp_yaml_read_file(path, &text, &size, error))
         return NULL;
-    json_t *object = strlen(text) < size ? NULL
-                                         : json_pack("{s:s, s:s, s:s, s:s}", "kind", kind, "name",
-                                                     name, "path", path, "text", text);
+    const bool is_empty = strspn(text, " \t\r\n") == size;
+    json_t *object = is_empty || strlen(text) < size
+                         ? NULL
+                         : json_pack("{s:s, s:s, s:s, s:s}", "kind", kind, "name", name, "path",
+                                     path, "text", text);
     free(text);
     if (!object)
-        mp_fail(error, MP_EFORMAT,
-                "%s: is no text in UTF-8 (moeperf report prints what a database has)", path);
+        mp_fail(error, MP_EFORMAT, "%s: %s", path,
+                is_empty ? "is empty; it should be a suite, job, cluster or rules (moeperf show "
+                           "suite, job, cluster and rules say what these may say)"
+                         : "is no text in UTF-8 (moeperf report prints what a database has)");
     return object;
 }
 

@@ -235,7 +235,9 @@ static int add_own(struct answer *answer, struct mp_error *error) {
     struct what_if_row *row = &answer->row[answer->rows - 1];
     snprintf(row->name, NAME_SIZE, "with %.40s, planned again", own.system->name);
     answer->again = row->other.seconds;
+    /* Of the run's own time, as the bound's: it would not go with this one, of the rates alone. */
     answer->of_bound = row->other.of_bound;
+    row->other.of_bound = NAN;
     return MP_OK;
 }
 

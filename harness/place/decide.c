@@ -264,11 +264,10 @@ static bool is_stale(const struct mp_decision *decision) {
 }
 
 static enum mp_decide_reason find_reason(const struct mp_decision *decision) {
-    const struct mp_memory *before = &decision->before.time.memory;
     const struct mp_memory *after = &decision->after.time.memory;
     if (decision->late_steps * 20 < decision->late.of)
         return MP_DECIDE_EVEN;
-    if (after->total > after->limit && before->total <= before->limit)
+    if (after->total > after->limit)
         return MP_DECIDE_MEMORY;
     if (decision->saves >= MP_DECIDE_WORTH)
         return MP_DECIDE_SAVES;

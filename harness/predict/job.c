@@ -151,19 +151,23 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
 }
 
 int mp_predict_job_check_setting(const char *assignment, struct mp_error *error) {
-    static const char *const of_cluster[] = {"ranks=", "ranks-per-node=", "nodes="};
-    for (int i = 0; i < 3; i++)
-        if (!strncmp(assignment, of_cluster[i], strlen(of_cluster[i])))
-            return mp_fail(error, MP_EINVAL,
-                           "--set %.100s: a prediction has the ranks and nodes of its cluster: "
-                           "--nodes N, or --set change=nodes=N, takes so many nodes of it, a file "
-                           "of your own has others (moeperf show cluster)",
-                           assignment);
-    if (!strncmp(assignment, "precision=", 10))
-        return mp_fail(error, MP_EINVAL,
-                       "--set %.100s: that is how ranks train; a prediction has predict.precision "
-                       "(moeperf show predict)",
-                       assignment);
+    static const char cluster[] =
+        "a prediction has the ranks and nodes of its cluster: --nodes N, or --set change=nodes=N, "
+        "takes so many nodes of it, a file of your own has others (moeperf show cluster)";
+    static const char device[] = "that is how ranks train; a prediction has its cluster's device "
+                                 "(moeperf show cluster)";
+    static const char *const others[][2] = {{"ranks=", cluster},
+                                            {"ranks-per-node=", cluster},
+                                            {"nodes=", cluster},
+                                            {"device=", device},
+                                            {"threads=", device},
+                                            {"grouped-products=", device},
+                                            {"precision=", "that is how ranks train; a prediction "
+                                                           "has predict.precision (moeperf show "
+                                                           "predict)"}};
+    for (size_t i = 0; i < MP_LENGTH(others); i++)
+        if (!strncmp(assignment, others[i][0], strlen(others[i][0])))
+            return mp_fail(error, MP_EINVAL, "--set %.100s: %s", assignment, others[i][1]);
     return MP_OK;
 }
 
@@ -180,6 +184,23 @@ static int check_inject(const struct mp_predict_job *job, struct mp_error *error
     return MP_OK;
 }
 
+/* What only the other kind of iteration has would change nothing. */
+static int check_mode(const struct mp_predict_job *job, struct mp_error *error) {
+    const char *mode = mp_job_mode(&job->file.job);
+    const bool serves = mp_job_serves(&job->file.job);
+    if (!serves && job->options.cache_width != MP_AUTO)
+        return mp_fail(error, MP_EINVAL,
+                       "predict.cache-width: mode %s has no cache; leave it out, or take mode "
+                       "prefill or decode",
+                       mode);
+    if (serves && job->options.recompute != MP_RECOMPUTE_NONE)
+        return mp_fail(error, MP_EINVAL,
+                       "predict.recompute: mode %s has no backward; leave it out, or take mode "
+                       "train",
+                       mode);
+    return MP_OK;
+}
+
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error) {
     struct mp_costs *costs;
@@ -189,6 +210,7 @@ int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_clust
     if (checked && checked != MP_EREFUSED)
         return mp_fail(error, checked, "%s", model.text);
     MP_TRY(check_inject(job, error));
+    MP_TRY(check_mode(job, error));
     MP_TRY(mp_costs_create(cluster, &job->file.job, &job->options, &costs, error));
     mp_costs_destroy(costs);
     MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));

@@ -82,8 +82,8 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
                          struct mp_error *error);
 
 /* What can be said without predicting: sizes as mp_job_check sees them but for what only training
- * needs, injected delays, costs, the loads' shape; and last, as MP_EREFUSED, what the system can't
- * do. The job has its ranks. */
+ * needs, what its mode would ignore, injected delays, costs, the loads' shape; and last, as
+ * MP_EREFUSED, what the system can't do. The job has its ranks. */
 int mp_predict_job_check(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error);
 

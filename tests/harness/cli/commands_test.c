@@ -68,6 +68,16 @@ static const struct refused_line bad_inputs[] = {
     {"moeperf predict --cluster b200 --loads balanced --set precision=fp32",
      "moeperf predict: --set precision=fp32: that is how ranks train; a prediction has "
      "predict.precision "},
+    {"moeperf predict --cluster b200 --loads balanced --set device=cuda",
+     "moeperf predict: --set device=cuda: that is how ranks train; a prediction has its cluster's "
+     "device "},
+    {"moeperf predict --cluster b200 --loads balanced --vary threads=1,2",
+     "moeperf predict: --vary threads: only a job's own options"},
+    {"moeperf predict --cluster b200 --loads balanced --set predict.cache-width=576",
+     "moeperf predict: job ep: predict.cache-width: mode train has no cache; leave it out, "},
+    {"moeperf predict --cluster b200 --loads balanced --set mode=decode --set "
+     "predict.recompute=full",
+     "moeperf predict: job ep: predict.recompute: mode decode has no backward; leave it out, "},
     {"moeperf predict --cluster b200 --loads balanced --vary precision=fp32,bf16",
      "moeperf predict: --vary precision: only a job's own options"},
     {"moeperf predict --cluster b200 --loads balanced --system llep --system llep",
@@ -245,6 +255,8 @@ TEST(clusters_are_shown_with_sources) {
                 "sed -n 's/.*\"path\": \"\\(.*\\)\".*/\\1/p') >none.yaml");
     assert_says("printf 'a: 1\\0\\n' >nul.yaml; moeperf show nul.yaml", 2,
                 "nul.yaml: is no text in UTF-8 (moeperf report prints what a database has)");
+    assert_says("echo >empty.yaml; moeperf show empty.yaml", 2,
+                "empty.yaml: is empty; it should be a suite, job, cluster or rules");
     assert_says("moeperf show none.yaml", 2, "none.yaml:2: nodes: 0 is outside");
     assert_says("moeperf show hecat-a", 2, "did you mean \"hecate-a\"?");
 }

@@ -27,6 +27,10 @@ TEST(words_are_completed) {
     expect_offers("moeperf show moeperf_", "[moeperf_experts.py]\n");
     expect_offers("moeperf show dedu", "[deduplicated]\n");
     expect_offers("moeperf report --db reco", "[recorded.db]\n");
+    expect_offers("moeperf predict --format l", "[latex]\n");
+    expect_offers("moeperf run --set top", "[top-k=]\n");
+    expect_offers("moeperf predict --vary predict.att", "[predict.attention=]\n");
+    expect_offers("moeperf predict --vary nod", "[nodes=]\n");
     expect_offers("moeperf predict --system nothing", "[]\n");
 }
 

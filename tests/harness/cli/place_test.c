@@ -27,6 +27,9 @@ TEST(a_decision_is_an_answer) {
                 0, "Leave eplb off");
     assert_json(PLACE "--loads balanced --decide --json", 0, "decision/turn_on", "false",
                 "decision/reason", "even");
+    /* This one's ranks hold too much without a placement already. */
+    assert_json(HOT "--set batch=4096 --decide --json", 0, "decision/turn_on", "false",
+                "decision/reason", "memory");
 }
 
 TEST(wrong_words_are_named) {

@@ -172,6 +172,11 @@ TEST(standings_add_up) {
         if (!json_is_null(member(standing, "of_bound_median")))
             check_line(table, standing);
     }
+    const json_t *one = cell(systems, 0, 0), *two = cell(systems, 0, 1);
+    assert_contains(output, formatted("\n%s, %s %.2f %.0f %.2f %.0f\n", text(one, "cluster"),
+                                      text(one, "varied/loads"), ms_of(systems, 0, 0),
+                                      number(one, "tokens_per_s"), ms_of(systems, 0, 1),
+                                      number(two, "tokens_per_s")));
     check_range(output, systems);
 }
 
@@ -231,6 +236,9 @@ TEST(rows_name_all_but_the_last_key) {
                 0, "Varied, and above with the first value: loads, cluster and nodes.\n",
                 "\nfssdp, times as fast as ep, and bound / time, by nodes:\nloads, cluster",
                 "\nthree.mptrace, h100 ", "\nw0, hecate-b  ", "\nOver all points:\n", FITS);
+    assert_says("moeperf predict " SMALL "--cluster hecate-b --nodes 2 --loads w0 "
+                "--vary levels.cluster.bandwidth=25e9,50e9",
+                0, "\ncluster\nbandwidth  ", "\n25e9    ", FITS);
     assert_runs("grep -q 'How near to the bound' cells.html");
     assert_says("moeperf predict " SMALL "--vary nodes=1,2 --html gone/x.html", 2,
                 "can't write gone/x.html", LACKS("Varied"));
