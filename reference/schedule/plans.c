@@ -27,7 +27,8 @@ unsigned mp_plan_travels(const struct mp_plan *plan, int micro_batch, int micro_
     bool gathers = mp_policy_gathers(plan->policy), again = plan->policy->rematerialise;
     bool sliced = mp_optimizer_sliced(plan->policy->optimizer);
     unsigned travels = 0;
-    if ((first || again || plan->policy->copies_stay) && (gathers || fetches_in(plan, MP_STAGE_BEFORE_GATE)))
+    if ((first || again || plan->policy->copies_stay) &&
+        (gathers || fetches_in(plan, MP_STAGE_BEFORE_GATE)))
         travels |= 1u << MP_TRAVEL_FETCH;
     if (fetches_in(plan, MP_STAGE_AFTER_GATE))
         travels |= 1u << MP_TRAVEL_LATE_FETCH;

@@ -209,8 +209,7 @@ TEST(late_copies_stay_over_micro_batches) {
     for (int several = 0; several < 2; several++) {
         uint64_t random = 6;
         AUTO(test)
-        struct test_case test =
-            test_make(&machine, "nodewise", 2, 16, several ? 3 : 1);
+        struct test_case test = test_make(&machine, "nodewise", 2, 16, several ? 3 : 1);
         test.job.job.sequence = 16384;
         test_fill_loads(&test, &random, 0.9);
         const struct mp_prediction prediction = test_predict(&test);
