@@ -287,8 +287,8 @@ static void note_intervals(const struct cli_prediction *item) {
             strtoll(mp_options_format(row, file->system_options, value, sizeof value), NULL, 10) >
                 item->summary.iterations)
             table_paragraph(stdout,
-                            "%s: its %s is %s iterations, and these are %lld: what it does then "
-                            "is in no number here (--iterations).",
+                            "%s: its %s, %s iterations, is longer than these %lld: what it does "
+                            "every so often is in no number here (--iterations).",
                             file->job.name, row->name, value, (long long)item->summary.iterations);
     }
 }
