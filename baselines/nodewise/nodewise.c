@@ -250,6 +250,11 @@ static void count_copies(struct nodewise *self, const struct mp_placement *durin
 
 /* ---- loads ---- */
 
+/* Nothing has stayed from a micro-batch before it. */
+static bool is_first(const struct mp_plan *plan) {
+    return plan->micro_batch == 0 || !plan->policy->copies_stay;
+}
+
 static int64_t *seen_of(const struct nodewise *self, int micro_batch, int layer) {
     const size_t row = (size_t)(micro_batch % 2 * self->setting.layers + layer);
     return &self->seen[row * (size_t)self->setting.experts];
@@ -263,10 +268,9 @@ static void expect(struct nodewise *self, const struct mp_plan *plan) {
     const int64_t *sum = self->recent.sum + (size_t)plan->layer * (size_t)experts;
     const int64_t routes = setting->tokens_per_rank * setting->top_k * ranks;
     for (int expert = 0; expert < experts; expert++) {
-        int64_t total = plan->micro_batch > 0
-                            ? seen_of(self, plan->micro_batch - 1, plan->layer)[expert]
-                        : known > 0 ? sum[expert] / known
-                                    : routes / experts;
+        int64_t total = !is_first(plan) ? seen_of(self, plan->micro_batch - 1, plan->layer)[expert]
+                        : known > 0     ? sum[expert] / known
+                                        : routes / experts;
         self->total[expert] = total;
         for (int node = 0; node < mp_topology_nodes(&self->topology); node++)
             *demand_of(self, expert, node) =
@@ -339,7 +343,7 @@ static int choose_cover(struct nodewise *self, const struct mp_plan *plan, bool 
                                             self->setting.experts, self->memory};
     const double hidden = early ? self->costs.hidden_forward : 0;
     bool *pools = &self->pools[plan->layer];
-    const bool first = early && plan->micro_batch == 0;
+    const bool first = early && is_first(plan);
     struct mp_nodewise_costs costs = *pools && !first ? self->pooled : self->costs;
     double apart, together;
     int32_t *order = self->order;
@@ -675,7 +679,7 @@ static int plan_layer(struct nodewise *self, struct mp_plan *plan, bool early,
     const int cover = choose(self, plan, early);
     if (early)
         plan->degree = chunks_of(self, plan, cover);
-    if (early && plan->micro_batch == 0)
+    if (early && is_first(plan))
         choose_ahead(self, plan, cover);
     assign_nodes(self, &plan->during);
     mp_pieces_clear(&self->pieces);
@@ -690,8 +694,7 @@ static void nodewise_policy(const void *opaque, struct mp_policy *policy) {
     policy->fetch_early = ((const struct nodewise *)opaque)->options.early;
     policy->weights_behind = true;
     policy->rematerialise = ((const struct nodewise *)opaque)->rematerialises;
-    policy->copies_stay = !policy->rematerialise;
-    policy->updates_early = !policy->forward_only && !policy->rematerialise;
+    policy->copies_stay = policy->updates_early = !policy->forward_only && !policy->rematerialise;
 }
 
 static int nodewise_before_gate(void *opaque, struct mp_plan *plan, struct mp_error *error) {

@@ -310,15 +310,19 @@ static const struct {
     uint32_t last[4], comes[4];
     const char *options;
     int count, before[2], behind[2];
-} stays[] = {{{60, 20, 30, 10}, {20, 150, 30, 300}, "", 2, {1, 0}, {2, 0}},
-             {{60, 20, 30, 10}, {20, 150, 30, 300}, "correct=no", 2, {1, 2}, {0, 0}},
-             {{68, 10, 100, 10}, {68, 10, 100, 10}, "correct=no", 2, {1, 1}, {0, 0}},
-             {{60, 20, 30, 10}, {60, 20, 30, 10}, "", 2, {1, 0}, {0, 0}},
-             {{60, 20, 30, 10}, {60, 20, 30, 10}, "", 4, {1, 1}, {0, 0}}};
+    bool serves;
+} stays[] = {{{60, 20, 30, 10}, {20, 150, 30, 300}, "", 2, {1, 0}, {2, 0}, false},
+             {{60, 20, 30, 10}, {20, 150, 30, 300}, "correct=no", 2, {1, 2}, {0, 0}, false},
+             {{68, 10, 100, 10}, {68, 10, 100, 10}, "correct=no", 2, {1, 1}, {0, 0}, false},
+             {{60, 20, 30, 10}, {60, 20, 30, 10}, "", 2, {1, 0}, {0, 0}, false},
+             {{60, 20, 30, 10}, {60, 20, 30, 10}, "", 4, {1, 1}, {0, 0}, false},
+             {{60, 20, 30, 10}, {20, 150, 30, 300}, "correct=no", 2, {1, 1}, {0, 0}, true},
+             {{60, 20, 30, 10}, {20, 150, 30, 300}, "rematerialise=yes", 2, {1, 1}, {1, 1}, false}};
 
 TEST_ROWS(copies_stay_for_the_next_micro_batch, stays, c) {
     struct mp_setting setting = setting_by_hand();
     setting.micro_batches = c->count;
+    setting.forward_only = c->serves;
     AUTO(rehearsal) struct rehearsal rehearsal;
     rehearsal_open(&rehearsal, &mp_system_nodewise, &setting, c->options);
     load_by_hand(rehearsal.load, c->last);
@@ -328,7 +332,8 @@ TEST_ROWS(copies_stay_for_the_next_micro_batch, stays, c) {
         const struct mp_plan *plan = rehearsal.planner.plan;
         mp_planner_begin_micro_batch(&rehearsal.planner, m);
         rehearsal_plan(&rehearsal, 0, rehearsal.load);
-        assert_int_equal(fetched(plan, MP_STAGE_BACKWARD_PREFETCH), there);
+        assert_int_equal(fetched(plan, MP_STAGE_BACKWARD_PREFETCH),
+                         plan->policy->copies_stay ? there : 0);
         assert_int_equal(fetched(plan, MP_STAGE_BEFORE_GATE), c->before[m]);
         assert_int_equal(fetched(plan, MP_STAGE_AFTER_GATE), c->behind[m]);
         there = plan->fetch.count;
