@@ -557,8 +557,8 @@ static void assert_experts(const struct scribe *scribe) {
     }
 }
 
-/* Every piece of backward is computed once, its weights behind its inputs; sums of a layer's
- * gradients never travel before. */
+/* Every piece of backward is computed once, its weights behind its inputs; sums of its gradients
+ * never travel before. */
 static void assert_weights(const struct scribe *scribe) {
     for (int i = 0; i < scribe->events; i++) {
         const struct event *event = &scribe->event[i];
@@ -570,7 +570,9 @@ static void assert_weights(const struct scribe *scribe) {
             again = find(scribe, i + 1, WORK, event->operation);
         assert_true(behind > i && (again < 0 || again > behind));
         for (int kind = MP_TRAVEL_SUM_COPIES; kind <= MP_TRAVEL_SUM_DENSE; kind++)
-            if ((kind == MP_TRAVEL_SUM_DENSE) == (weights.kind == MP_WORK_ATTENTION))
+            if (kind == MP_TRAVEL_SUM_DENSE ? weights.kind == MP_WORK_ATTENTION
+                                            : weights.kind == MP_WORK_EXPERTS &&
+                                                  !scribe->schedule.layer[weights.layer].own_first)
                 assert_false(
                     on_its_way(scribe, behind, (enum mp_operation_kind)kind, weights.layer));
     }
