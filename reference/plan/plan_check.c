@@ -228,7 +228,8 @@ static void check_slices(struct check *check) {
 
 /* Whether it is there, as its stage says: it has stayed, or was sent ahead. */
 static bool is_kept(const struct check *check, int index) {
-    const struct mp_transfers *stayed = check->plan->stayed;
+    const struct mp_transfers *stayed =
+        check->plan->policy->rematerialise ? NULL : check->plan->stayed;
     const struct mp_transfer *fetch = &check->plan->fetch.item[index];
     const struct mp_transfer *before =
         stayed && index < stayed->count ? &stayed->item[index] : NULL;

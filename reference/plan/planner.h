@@ -71,7 +71,8 @@ static inline struct mp_plan *mp_planner_plan(const struct mp_planner *planner, 
     return &planner->plan[planner->keeps_plans ? layer : 0];
 }
 
-/* Before the layers of each of an iteration's micro-batches, if there are several. */
+/* Before the layers of each of an iteration's micro-batches, counted from 0; where there is only
+ * one, nobody has to. */
 void mp_planner_begin_micro_batch(struct mp_planner *planner, int micro_batch);
 /* Begins the plan of a layer: what is known before its gate. */
 int mp_planner_begin_layer(struct mp_planner *planner, int64_t iteration, int layer,

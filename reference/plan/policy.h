@@ -100,7 +100,7 @@ struct mp_policy {
     bool fetch_early;
     /* Copies stay for all of an iteration's micro-batches, whenever they were made: those that
      * follow begin with them, and only what they add travels; gradients are summed behind the last
-     * one. Without it, copies made before the gate stay, as all micro-batches have the same, and
+     * one.  Without it, copies made before the gate stay, as all micro-batches have the same, and
      * those made after it are made anew.  Not with rematerialise. */
     bool copies_stay;
     /* Backward, what other ranks wait for comes first, and gradients of weights hide its way, as

@@ -286,6 +286,18 @@ TEST_WITH(copies_stay_for_all_micro_batches, reset, NULL) {
         }
 }
 
+TEST_WITH(no_copies_stay_that_are_freed, reset, NULL) {
+    AUTO(end) struct drill drill;
+    asked.policy.copies_stay = asked.policy.rematerialise = true;
+    begin(&drill, &SYSTEM, false);
+    asked.copy_on = 1;
+    plan(&drill, 0);
+    asked.copy_on = -1;
+    mp_planner_begin_micro_batch(&drill.planner, 1);
+    assert_works(mp_planner_begin_layer(&drill.planner, 3, 0, &error));
+    assert_fails(mp_planner_end_layer(&drill.planner, 0, &drill.load[0], &error), MP_EPLAN, "");
+}
+
 TEST_WITH(what_breaks_the_law_is_refused, reset, NULL) {
     AUTO(end) struct drill drill;
     asked.limit = 0;
