@@ -106,7 +106,7 @@ TEST_RANDOM(usual_rounds_are_enough) {
         sum += ratio / count;
     }
     print_message("usual rounds over many: %.4f in the mean, %.4f at least\n", sum, worst);
-    assert_true(worst > 0.97 && sum > 0.996);
+    assert_true(worst > 0.95 && sum > 0.99);
 }
 
 /* One hot expert on one node: it has to be computed there or to travel.  A deduplicating exchange
