@@ -7,12 +7,10 @@ install(FILES ${CMAKE_CURRENT_SOURCE_DIR}/completion/_moeperf DESTINATION share/
 # Pages for man, of what the programs say of themselves.
 find_program(MOEPERF_HELP2MAN help2man)
 if(MOEPERF_HELP2MAN)
-  set(manual ${PROJECT_BINARY_DIR}/share/man/man1)
-  add_custom_target(manual
-    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/manual.sh ${MOEPERF_HELP2MAN} $<TARGET_FILE:moeperf>
-            $<TARGET_FILE:moeperf-train> ${manual}
-    VERBATIM)
-  install(DIRECTORY ${manual} DESTINATION share/man OPTIONAL)
+  install(CODE "execute_process(
+    COMMAND \"${CMAKE_CURRENT_SOURCE_DIR}/manual.sh\" \"${MOEPERF_HELP2MAN}\" \"$<TARGET_FILE:moeperf>\"
+            \"$<TARGET_FILE:moeperf-train>\" \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/man/man1\"
+    COMMAND_ERROR_IS_FATAL ANY)")
 endif()
 
 set(CPACK_GENERATOR DEB TGZ)

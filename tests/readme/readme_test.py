@@ -157,7 +157,8 @@ class Checkout:
         release = said.split()[1] if said.count(" ") > 1 else "none"
         for name, words in (("CITATION.cff", f"\nversion: {release}\n"), ("CHANGELOG.md", release),
                             ("LICENSE", "Apache License"), ("CONTRIBUTING.md", "Commits"),
-                            ("build/release/share/doc/moeperf/LICENSE", "Apache License")):
+                            ("build/release/share/doc/moeperf/LICENSE", "Apache License"),
+                            ("build/release/share/man/man1/moeperf-run.1", "moeperf run SUITE")):
             path = self.root / name
             if not path.exists() or words not in path.read_text():
                 self.fail(name, f"lacks {words!r}")
