@@ -27,6 +27,12 @@ bool cli_predictions_comparable(const struct cli_prediction *a, const struct cli
 /* The bound as a share of the time; NAN where it is not known, or says nothing of the system. */
 double cli_prediction_of_bound(const struct cli_prediction *item);
 
+/* Whether what the system does every so many iterations, by an option of its own, does not come up
+ * once in as few as were predicted; the sentence that says so of `name`. */
+enum { CLI_INTERVAL_TEXT = 512 };
+bool cli_prediction_interval(const struct cli_prediction *item, const char *name,
+                             char text[CLI_INTERVAL_TEXT]);
+
 /* Everything that is printed. */
 struct cli_predictions {
     struct cli_prediction *item; /* [count], in the suite's order */
@@ -42,7 +48,8 @@ struct cli_predictions {
 void cli_print_prediction_heading(const struct cli_predictions *predictions, FILE *out);
 /* ep's times, how many times as fast each system is at each point and what share of its time the
  * bound is, and where it stands over all of them (cli_standing_table), on standard output and as
- * the page; why points are refused follows.  Errors: mp_grid_html's; MP_EINVAL, MP_ENOMEM. */
+ * the page; why points are refused and what is in no number follow.  Errors: mp_grid_html's;
+ * MP_EINVAL, MP_ENOMEM. */
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error);
 
 /* On standard output; returns a code. */

@@ -472,6 +472,20 @@ static void print_refusals(const struct cli_predictions *predictions) {
     }
 }
 
+/* Of the first point of each system that was predicted: others differ in conditions alone. */
+static void print_intervals(const struct cli_predictions *predictions) {
+    const struct cli_point *point = predictions->points->item;
+    char text[CLI_INTERVAL_TEXT];
+    for (int i = 0; i < predictions->count; i++) {
+        bool is_new = !predictions->item[i].refusal &&
+                      cli_prediction_interval(&predictions->item[i], point[i].system, text);
+        for (int j = 0; j < i && is_new; j++)
+            is_new = strcmp(point[j].system, point[i].system) != 0 || predictions->item[j].refusal;
+        if (is_new)
+            table_paragraph(stdout, "%s", text);
+    }
+}
+
 int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *error) {
     static struct grids grids;
     MP_AUTO(table) struct table table = {0};
@@ -487,5 +501,6 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
         MP_TRY(print_grid(&grids, &grids.grid[i], error));
     print_standing(&table, predictions);
     print_refusals(predictions);
+    print_intervals(predictions);
     return MP_OK;
 }

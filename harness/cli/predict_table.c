@@ -276,26 +276,30 @@ static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the
                                  "copies experts (proven; memory is no limit).  How near to it one "
                                  "can come is not said.";
 
-/* What a system does every so many iterations, by its options, and not once in as few as these. */
-static void note_intervals(const struct cli_prediction *item) {
+bool cli_prediction_interval(const struct cli_prediction *item, const char *name,
+                             char text[CLI_INTERVAL_TEXT]) {
     static const char interval[] = "interval";
     const struct mp_job_file *file = &item->job->file;
+    const size_t end = sizeof interval - 1;
     for (const struct mp_option *row = file->system->options; row && row->name; row++) {
-        size_t length = strlen(row->name), end = sizeof interval - 1;
+        size_t length = strlen(row->name);
         char value[32];
-        if (length >= end && !strcmp(row->name + length - end, interval) &&
-            strtoll(mp_options_format(row, file->system_options, value, sizeof value), NULL, 10) >
+        if (length < end || strcmp(row->name + length - end, interval) != 0 ||
+            strtoll(mp_options_format(row, file->system_options, value, sizeof value), NULL, 10) <=
                 item->summary.iterations)
-            table_paragraph(stdout,
-                            "%s: its %s, %s iterations, is longer than these %lld: what it does "
-                            "every so often is in no number here (--iterations).",
-                            file->job.name, row->name, value, (long long)item->summary.iterations);
+            continue;
+        snprintf(text, CLI_INTERVAL_TEXT,
+                 "%s: its %s, %s iterations, is longer than these %lld: what it does every so "
+                 "often is in no number here (--iterations).",
+                 name, row->name, value, (long long)item->summary.iterations);
+        return true;
     }
+    return false;
 }
 
 /* What a row can't say in a number, of jobs under the conditions of `first`. */
 static void print_notes(const struct cli_predictions *predictions, int first) {
-    char memory[96];
+    char memory[96], text[CLI_INTERVAL_TEXT];
     for (int i = first; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         const char *name = item->job->file.job.name;
@@ -307,7 +311,8 @@ static void print_notes(const struct cli_predictions *predictions, int first) {
         if (item->summary.shards > 1)
             table_paragraph(stdout, "%s: every expert is cut into %d shards.", name,
                             item->summary.shards);
-        note_intervals(item);
+        if (cli_prediction_interval(item, name, text))
+            table_paragraph(stdout, "%s", text);
         if (is_yardstick(item))
             note_yardstick(predictions, item);
     }
