@@ -207,19 +207,24 @@ static void set_limits(const struct solver *solver, void *model,
         set_number(solver, model, "seconds", limits->seconds);
 }
 
+static double as_column(const struct column *column, double value) {
+    return column->whole ? round(value) : value;
+}
+
 static double objective_of(const struct mp_program *program, const double value[]) {
     double objective = 0;
     for (int c = 0; c < program->columns; c++)
-        objective += program->column[c].cost * value[c];
+        objective += program->column[c].cost * as_column(&program->column[c], value[c]);
     return objective;
 }
 
 enum { STOPPED_BY_SIGNAL = 5 }; /* CBC's secondary status: "stopped on user event" */
 
 /* What the model says once it has been solved.  Of a solution that is proven to be good enough it
- * may still tell an older bound. */
-static void read_result(const struct mp_program *program, void *model, double gap, double value[],
-                        struct mp_program_result *result) {
+ * may still tell an older bound.  CBC may end with one that is good enough and worse than the one
+ * that it began with. */
+static void read_result(const struct mp_program *program, void *model, double gap, bool starts,
+                        double value[], struct mp_program_result *result) {
     const struct solver *solver = &program->solver;
     const double *best = solver->best(model);
     bool solved = solver->is_optimal(model);
@@ -233,12 +238,14 @@ static void read_result(const struct mp_program *program, void *model, double ga
     } else if (solver->is_infeasible(model)) {
         result->status = MP_PROGRAM_INFEASIBLE;
     } else if (best) {
-        for (int c = 0; c < program->columns; c++)
-            value[c] = program->column[c].whole ? round(best[c]) : best[c];
+        double found = objective_of(program, best);
+        bool is_better = !starts || found <= objective_of(program, value);
+        for (int c = 0; c < program->columns && is_better; c++)
+            value[c] = as_column(&program->column[c], best[c]);
         result->status = solved ? MP_PROGRAM_SOLVED : MP_PROGRAM_LIMITED;
         result->objective = objective_of(program, value);
         if (solved)
-            result->bound = fmax(result->bound, result->objective - gap * fabs(result->objective));
+            result->bound = fmax(result->bound, found - gap * fabs(found));
         result->bound = fmin(result->bound, result->objective);
         result->gap = mp_program_gap(result->objective, result->bound);
     }
@@ -274,7 +281,7 @@ int mp_program_solve(struct mp_program *program, const struct mp_program_limits 
             solver->start(model, program->columns, form.number, value);
         set_limits(solver, model, limits);
         solver->solve(model);
-        read_result(program, model, limits->gap, value, result);
+        read_result(program, model, limits->gap, starts, value, result);
         if (solver->secondary_status(model) == STOPPED_BY_SIGNAL)
             raise(SIGINT); /* which was meant for the program that runs this */
         solver->destroy(model);

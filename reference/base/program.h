@@ -63,8 +63,9 @@ void mp_program_row(struct mp_program *program, double low, double high);
 void mp_program_term(struct mp_program *program, int column, double factor);
 
 /* Solves it.  value is [columns]: the solution, if there is one; on arrival, if `starts`, one to
- * begin with, which must keep all rows.  May be called once per program.  Errors: MP_ENOMEM, also
- * of columns and rows before; MP_EINVAL: a limit below 0, or a term of no column. */
+ * begin with, which must keep all rows and stays unless one as good is found.  May be called once
+ * per program.  Errors: MP_ENOMEM, also of columns and rows before; MP_EINVAL: a limit below 0, or
+ * a term of no column. */
 int mp_program_solve(struct mp_program *program, const struct mp_program_limits *limits,
                      bool starts, double value[], struct mp_program_result *result,
                      struct mp_error *error);

@@ -68,7 +68,7 @@ static struct mp_program_result solve(const struct knapsack *knapsack,
 }
 
 TEST_RANDOM(solutions_are_the_best_of_all) {
-    const struct mp_program_limits limits = {0, 100000, 0};
+    const struct mp_program_limits limits = {0, 100000, 0}, wide = {0.5, 100000, 0};
     struct knapsack knapsack;
     need_solver();
     for (int round = 0; round < 30; round++) {
@@ -85,6 +85,8 @@ TEST_RANDOM(solutions_are_the_best_of_all) {
         assert_int_equal(result.status, MP_PROGRAM_SOLVED);
         assert_all_close(1e-6, result.objective, best, result.bound, best);
         assert_int_equal(left_behind(&knapsack, taken), best);
+        result = solve(&knapsack, &wide, true, taken); /* nothing worse than it begins with */
+        assert_all_close(1e-6, result.objective, best, left_behind(&knapsack, taken), best);
     }
 }
 
@@ -117,6 +119,7 @@ TEST(limits_leave_a_gap) {
         struct mp_program_result enough = solve(&knapsack, &wide, true, best);
         assert_int_equal(enough.status, MP_PROGRAM_SOLVED);
         assert_true(enough.gap <= 0.5);
+        assert_close(enough.objective, exact.objective, 1e-6); /* as it began with that */
     }
     fflush(stdout);
     dup2(output, STDOUT_FILENO);
