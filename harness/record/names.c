@@ -26,8 +26,8 @@ enum {
 struct index {
     int64_t first, last, low, high;
     int64_t rises, falls; /* from one range of a process to its next */
-    bool is_any;          /* no number, or one that counts neither layers nor iterations */
-    bool is_padded;       /* has leading zeros */
+    bool is_any;    /* of some name no number, or one that counts neither layers nor iterations */
+    bool is_padded; /* of some name it has leading zeros */
     bool after_layer, after_iteration;
 };
 
@@ -202,7 +202,14 @@ static int look_up(struct naming *names, struct known *known, const char *domain
     if (!strcmp(known->text, MP_NVTX_COST) && !strcmp(domain, MP_NVTX_DOMAIN))
         return MP_OK;
     MP_TRY(find_use(names, template, domain, &known->use, &is_new, error));
-    if (!is_new || known->use == NO_USE)
+    if (known->use == NO_USE)
+        return MP_OK;
+    for (int i = 0; i < indices && !is_new; i++) {
+        struct index *same = &names->use[known->use].index[i];
+        same->is_any = same->is_any || index[i].is_any;
+        same->is_padded = same->is_padded || index[i].is_padded;
+    }
+    if (!is_new)
         return MP_OK;
     MP_TRY(MP_APPEND(names->use, names->uses, error,
                      (struct use){.template = mp_arena_text(names->memory, template),
