@@ -28,7 +28,6 @@ static int lanes_take(struct lanes *lanes, int64_t start_ns, int64_t end_ns) {
         if (*depth == LANE_DEPTH || (*depth > 0 && open[*depth - 1] < end_ns))
             continue;
         open[(*depth)++] = end_ns;
-        lanes->used = l + 1 > lanes->used ? l + 1 : lanes->used;
         return l;
     }
     return LANES;
@@ -244,13 +243,14 @@ static int enter_thread(struct timeline *timeline, sqlite3_stmt *row, struct mp_
     return timeline->thread && timeline->name ? MP_OK : mp_no_memory(error);
 }
 
-/* The slice's lane, named where it is the first one there. */
-static int take_lane(struct timeline *timeline, struct slice *slice, struct mp_error *error) {
-    int known = timeline->lanes.used;
-    int lane = lanes_take(&timeline->lanes, slice->start_ns, slice->end_ns);
+/* The slice's lane, named where it is the first one there; a mark lies on the first. */
+static int take_lane(struct timeline *timeline, struct slice *slice, bool is_mark,
+                     struct mp_error *error) {
+    int lane = is_mark ? 0 : lanes_take(&timeline->lanes, slice->start_ns, slice->end_ns);
     slice->tid = lane < LANES ? timeline->first_tid + lane : 0;
-    if (lane == LANES || lane < known)
+    if (lane == LANES || lane < timeline->lanes.used)
         return MP_OK;
+    timeline->lanes.used = lane + 1;
     json_t *name =
         lane > 0 ? json_sprintf("%s (%d)", timeline->name, lane + 1) : json_string(timeline->name);
     if (!name)
@@ -383,8 +383,7 @@ static int write_row(struct timeline *timeline, sqlite3_stmt *row, struct mp_err
         return MP_OK;
     }
     MP_TRY(enter_thread(timeline, row, error));
-    if (what != TIMELINE_MARK)
-        MP_TRY(take_lane(timeline, &slice, error));
+    MP_TRY(take_lane(timeline, &slice, what == TIMELINE_MARK, error));
     ++*counts[what];
     if (what == TIMELINE_MARK) {
         write_head(timeline, &slice, "\"i\",\"s\":\"t\"", slice.start_ns);
