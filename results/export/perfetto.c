@@ -414,11 +414,12 @@ static int choose_times(struct timeline *timeline, struct mp_error *error) {
     timeline->value[FROM_NS] = INT64_MIN;
     timeline->value[TO_NS] = INT64_MAX;
     return timeline->selection.some_iterations
-               ? mp_store_numbers(timeline->output.store,
-                                  "SELECT coalesce(min(start_ns), 1), coalesce(max(min(start_ns), "
-                                  "max(end_ns)), 0) FROM span WHERE span_id BETWEEN ?7 AND ?8 AND "
-                                  "iteration BETWEEN ?2 AND ?3",
-                                  timeline->value, VALUES, &timeline->value[FROM_NS], 2, error)
+               ? mp_store_numbers(
+                     timeline->output.store,
+                     "SELECT coalesce(min(start_ns), 0), coalesce(max(min(start_ns), "
+                     "max(end_ns)), -9223372036854775808) FROM span WHERE span_id BETWEEN ?7 AND "
+                     "?8 AND iteration BETWEEN ?2 AND ?3",
+                     timeline->value, VALUES, &timeline->value[FROM_NS], 2, error)
                : MP_OK;
 }
 
