@@ -431,11 +431,7 @@ static int begin_launches(struct timeline *timeline, struct mp_error *error) {
                      NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what launched GPU work", error);
     MP_TRY(mp_store_numbers(
-        store,
-        "SELECT EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE run_id = ?1 AND rank = ?4) "
-        "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE run_id = ?1 AND rank = ?4) "
-        "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE run_id = ?1 AND rank = ?4) "
-        "OR EXISTS (SELECT 1 FROM collective WHERE run_id = ?1 AND rank = ?4)",
+        store, "SELECT EXISTS (SELECT 1 FROM device_spool WHERE run_id = ?1 AND rank = ?4)",
         timeline->value, VALUES, &keeps_launches, 1, error));
     timeline->keeps_launches = keeps_launches;
     return MP_OK;
