@@ -28,7 +28,6 @@ static int lanes_take(struct lanes *lanes, int64_t start_ns, int64_t end_ns) {
         if (*depth == LANE_DEPTH || (*depth > 0 && open[*depth - 1] < end_ns))
             continue;
         open[(*depth)++] = end_ns;
-        lanes->used = l + 1 > lanes->used ? l + 1 : lanes->used;
         return l;
     }
     return LANES;
@@ -244,13 +243,14 @@ static int enter_thread(struct timeline *timeline, sqlite3_stmt *row, struct mp_
     return timeline->thread && timeline->name ? MP_OK : mp_no_memory(error);
 }
 
-/* The slice's lane, named where it is the first one there. */
-static int take_lane(struct timeline *timeline, struct slice *slice, struct mp_error *error) {
-    int known = timeline->lanes.used;
-    int lane = lanes_take(&timeline->lanes, slice->start_ns, slice->end_ns);
+/* The slice's lane, named where it is the first one there; a mark lies on the first. */
+static int take_lane(struct timeline *timeline, struct slice *slice, bool is_mark,
+                     struct mp_error *error) {
+    int lane = is_mark ? 0 : lanes_take(&timeline->lanes, slice->start_ns, slice->end_ns);
     slice->tid = lane < LANES ? timeline->first_tid + lane : 0;
-    if (lane == LANES || lane < known)
+    if (lane == LANES || lane < timeline->lanes.used)
         return MP_OK;
+    timeline->lanes.used = lane + 1;
     json_t *name =
         lane > 0 ? json_sprintf("%s (%d)", timeline->name, lane + 1) : json_string(timeline->name);
     if (!name)
@@ -383,8 +383,7 @@ static int write_row(struct timeline *timeline, sqlite3_stmt *row, struct mp_err
         return MP_OK;
     }
     MP_TRY(enter_thread(timeline, row, error));
-    if (what != TIMELINE_MARK)
-        MP_TRY(take_lane(timeline, &slice, error));
+    MP_TRY(take_lane(timeline, &slice, what == TIMELINE_MARK, error));
     ++*counts[what];
     if (what == TIMELINE_MARK) {
         write_head(timeline, &slice, "\"i\",\"s\":\"t\"", slice.start_ns);
@@ -415,11 +414,12 @@ static int choose_times(struct timeline *timeline, struct mp_error *error) {
     timeline->value[FROM_NS] = INT64_MIN;
     timeline->value[TO_NS] = INT64_MAX;
     return timeline->selection.some_iterations
-               ? mp_store_numbers(timeline->output.store,
-                                  "SELECT coalesce(min(start_ns), 1), coalesce(max(min(start_ns), "
-                                  "max(end_ns)), 0) FROM span WHERE span_id BETWEEN ?7 AND ?8 AND "
-                                  "iteration BETWEEN ?2 AND ?3",
-                                  timeline->value, VALUES, &timeline->value[FROM_NS], 2, error)
+               ? mp_store_numbers(
+                     timeline->output.store,
+                     "SELECT coalesce(min(start_ns), 0), coalesce(max(min(start_ns), "
+                     "max(end_ns)), -9223372036854775808) FROM span WHERE span_id BETWEEN ?7 AND "
+                     "?8 AND iteration BETWEEN ?2 AND ?3",
+                     timeline->value, VALUES, &timeline->value[FROM_NS], 2, error)
                : MP_OK;
 }
 
@@ -431,11 +431,7 @@ static int begin_launches(struct timeline *timeline, struct mp_error *error) {
                      NULL) != SQLITE_OK)
         return mp_store_fail(store, "cannot keep what launched GPU work", error);
     MP_TRY(mp_store_numbers(
-        store,
-        "SELECT EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE run_id = ?1 AND rank = ?4) "
-        "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE run_id = ?1 AND rank = ?4) "
-        "OR EXISTS (SELECT 1 FROM CUPTI_ACTIVITY_KIND_MEMSET WHERE run_id = ?1 AND rank = ?4) "
-        "OR EXISTS (SELECT 1 FROM collective WHERE run_id = ?1 AND rank = ?4)",
+        store, "SELECT EXISTS (SELECT 1 FROM device_spool WHERE run_id = ?1 AND rank = ?4)",
         timeline->value, VALUES, &keeps_launches, 1, error));
     timeline->keeps_launches = keeps_launches;
     return MP_OK;

@@ -18,12 +18,12 @@ static bool exists(const char *path) {
 static void record_anything(struct runs_rank *own, int count, uint64_t *random) {
     for (int i = 0; i < count; i++) {
         bool in_flight = test_random_int(random, 0, 1);
-        runs_record_one(own, i % 5, (enum mp_phase)test_random_int(random, 1, MP_PHASES - 1),
-                        (enum mp_direction)test_random_int(random, 0, 2),
-                        test_random_int(random, 0, 900),
-                        test_random_int(random, 0, 60) * test_random_int(random, 0, 4),
-                        test_random_int(random, 0, 3), test_random_int(random, -1, 2),
-                        test_random_int(random, -1, 500), -1, in_flight);
+        runs_record_one(
+            own, i % 6 - 1, (enum mp_phase)test_random_int(random, 1, MP_PHASES - 1),
+            (enum mp_direction)test_random_int(random, 0, 2), test_random_int(random, 0, 900),
+            test_random_int(random, 0, 60) * test_random_int(random, 0, 4),
+            test_random_int(random, 0, 3), test_random_int(random, -1, 2),
+            test_random_int(random, -1, 500), test_random_int(random, -1, 500), in_flight);
     }
 }
 
@@ -42,7 +42,8 @@ static void add_anything(struct runs_folder *folder, int count, uint64_t *random
 
 RUNS_TEST(spans_of_a_thread_nest) {
     uint64_t random = test_seed();
-    int spans = 0, pairs = 0, lanes = 0;
+    int spans = 0, pairs = 0, lanes = 0, counters = 0;
+    long long tokens = 0;
     add_anything(folder, 400, &random);
     AUTO(json) json_t *all = timeline(folder, &everything);
     json_t *events = json_object_get(all, "traceEvents");
@@ -53,38 +54,48 @@ RUNS_TEST(spans_of_a_thread_nest) {
         spans += !strcmp(ph, "X") || !strcmp(ph, "b");
         pairs += *ph == 'b' ? 1 : *ph == 'e' ? -1 : 0;
         lanes += !strcmp(trace_text(event, "name"), "thread_name");
-        if (!strcmp(ph, "f"))
-            assert_string_equal(trace_text(event, "bp"), "e");
+        counters += *ph == 'C';
+        tokens += *ph == 'C' ? trace_number(json_object_get(event, "args"), "tokens") : 0;
     }
     assert_int_equal(spans, 800);
     assert_int_equal(exported.rows, 800);
     assert_int_equal(pairs, 0);
     assert_true(lanes > 4); /* more than the streams: some had to move over */
+    assert_rows(
+        folder->store,
+        "SELECT count(tokens), sum(tokens) FROM v_span WHERE stream = 'compute' AND phase = "
+        "'expert' AND direction = 'forward'",
+        formatted("%d|%lld", counters, tokens));
 }
 
-/* More at a time than there are lanes: the rest are pairs, each with an id of its own. */
+/* More at a time than there are lanes: the rest are pairs, each with an id of its own.  Before,
+ * more in each other than a lane takes. */
 RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     struct runs_rank rank;
     enum { SPANS = 40, ON_THREADS = 32 };
     runs_rank_open(folder, 0, 1, &rank);
-    for (int i = 0; i < SPANS; i++)
+    for (int i = 0; i < SPANS; i++) {
         runs_record_one(&rank, 0, MP_PHASE_FETCH, MP_FORWARD, i, 100, 0, 1, -1, -1, true);
+        runs_record_one(&rank, 0, MP_PHASE_GATE, MP_FORWARD, 0, 1 + i, 0, 1, -1, -1, false);
+    }
     struct mp_store_run run = runs_description("ep", "text");
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);
     json_t *all = timeline(folder, &everything), *event;
     const json_t *begun = NULL;
-    int on_threads = 0, pairs = 0;
+    int nested = 0, on_threads = 0, pairs = 0;
     size_t i;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
         const char *ph = trace_text(event, "ph");
-        if (!strcmp(ph, "X")) {
+        if (!strcmp(trace_text(event, "cat"), "compute")) {
+            assert_int_equal(trace_number(event, "tid"), 1 + nested++ / 32);
+        } else if (!strcmp(ph, "X")) {
             assert_int_equal(trace_number(event, "tid"), 1 + 32 + on_threads++);
         } else if (!strcmp(ph, "b")) {
             begun = event;
         } else if (!strcmp(ph, "e")) {
             assert_int_equal(trace_number(event, "id"), trace_number(begun, "id"));
-            assert_int_equal(trace_number(event, "id"), ON_THREADS + 1 + pairs);
+            assert_int_equal(trace_number(event, "id"), SPANS + ON_THREADS + 1 + pairs);
             assert_int_equal(trace_ns(begun, "ts"), (ON_THREADS + pairs) * 1000);
             assert_int_equal(trace_ns(event, "ts") - trace_ns(begun, "ts"), 100000);
             assert_string_equal(trace_text(event, "name"), "fetch");
@@ -93,7 +104,7 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     }
     assert_int_equal(on_threads, ON_THREADS);
     assert_int_equal(pairs, SPANS - ON_THREADS);
-    assert_int_equal(exported.rows, SPANS);
+    assert_int_equal(exported.rows, 2 * SPANS);
     json_decref(all);
 }
 
@@ -114,24 +125,27 @@ RUNS_TEST(every_span_is_there_as_it_was) {
             sql, sizeof sql,
             "SELECT count(*) > 0 FROM v_span WHERE rank = %lld AND phase = '%s' AND stream = '%s' "
             "AND start_ns = %lld AND end_ns = %lld AND iteration = %lld AND layer = %lld AND "
-            "coalesce(tokens, 0) = %lld AND coalesce(direction, '') = '%s' AND wait_ns = %lld",
+            "coalesce(tokens, 0) = %lld AND coalesce(flops, 0) = %lld AND coalesce(direction, '') "
+            "= "
+            "'%s' AND wait_ns = %lld",
             trace_number(event, "pid"), trace_text(event, "name"), trace_text(event, "cat"),
             (long long)trace_ns(event, "ts"),
             (long long)(trace_ns(event, "ts") + trace_ns(event, "dur")),
             trace_number(args, "iteration"), trace_number(args, "layer"),
-            trace_number(args, "tokens"), trace_text(args, "direction"),
-            trace_number(args, "wait_ns"));
+            trace_number(args, "tokens"), trace_number(args, "flops"),
+            trace_text(args, "direction"), trace_number(args, "wait_ns"));
+        assert_null(json_object_get(args, "cpu_ns")); /* not recorded */
         if (strcmp(runs_query(folder->store, sql), "1") != 0)
             fail_msg("not in the database: %s", sql);
         matched++;
     }
     assert_int_equal(matched, exported.rows);
-    assert_int_equal(matched, 120); /* three of five iterations */
+    assert_int_equal(matched, 100); /* three of six iterations */
     json_decref(all);
 }
 
-/* Rank 1 comes 3 ms late to a dispatch of two micro-batches, after others that nobody meets; and
- * clocks that can't be right. */
+/* Rank 1 comes 3 ms late to a dispatch of two micro-batches, between others that nobody meets, on
+ * its second lane; and clocks that can't be right, or that nobody knows. */
 RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     struct runs_rank ranks[3];
     for (int r = 0; r < 3; r++) {
@@ -139,8 +153,12 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
         ranks[r].rank = 0; /* one clock */
         for (int other = 0; r == 1 && other < 3; other++)
             runs_record_one(&ranks[r], other == 0, MP_PHASE_DISPATCH,
-                            other == 1 ? MP_BACKWARD : MP_FORWARD, 10 * other, 5, 0,
+                            other == 1 ? MP_BACKWARD : MP_FORWARD, 8000 + 10 * other, 5, 0,
                             other == 2 ? 1 : 2, 7, -1, false);
+        for (int i = 0; r == 1 && i < 3; i++)
+            runs_record_one(&ranks[r], 0, MP_PHASE_GATE, MP_FORWARD, (int[]){2900, 11900, 20400}[i],
+                            300, 0, 2, -1, -1, false);
+        runs_record_one(&ranks[r], 0, MP_PHASE_DISPATCH, MP_FORWARD, 0, 5000, 0, 2, 7, -1, true);
         for (int turn = 0; turn < 2; turn++)
             runs_record_one(&ranks[r], 0, MP_PHASE_DISPATCH, MP_FORWARD,
                             turn * 9000 + (r == 1 ? 3000 : r), r == 1 ? 1000 : 4000, 0, 2, 7, -1,
@@ -173,6 +191,8 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
         assert_int_equal(trace_number(start, "id"), trace_number(event, "id"));
         assert_int_equal(trace_number(start, "pid"), expected[found].from);
         assert_int_equal(trace_number(event, "pid"), expected[found].to);
+        assert_int_equal(trace_number(start, "tid"), expected[found].from == 1 ? 2 : 1);
+        assert_int_equal(trace_number(event, "tid"), expected[found].to == 1 ? 2 : 1);
         assert_int_equal(trace_ns(start, "ts"), expected[found].from_us * 1000);
         assert_int_equal(trace_ns(event, "ts"), expected[found].to_us * 1000 - 1);
         assert_string_equal(trace_text(event, "name"), found < 4 ? "dispatch" : "combine");
@@ -180,14 +200,20 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     }
     assert_int_equal(found, 5);
     assert_numbers(exported.flows, 5, exported.flows_left_out, 1);
+    assert_int_equal(trace_number(json_object_get(all, "otherData"), "flows_left_out"), 1);
+    runs_execute(folder->store, "UPDATE rank SET clock = 'wall clock' WHERE rank = 2");
+    json_decref(timeline(folder, &everything));
+    assert_numbers(exported.flows, 3, exported.flows_left_out, 3);
 }
 
 RUNS_TEST(tokens_are_counted_per_layer) {
     int counters = 0;
     runs_add_usual(folder, "ep", &runs_ep);
-    json_t *all = timeline(folder, &everything), *event;
+    runs_add_usual(folder, "fssdp", &runs_fssdp);
+    json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1}), *event;
     size_t i;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
+        assert_null(strstr(trace_text(json_object_get(event, "args"), "name"), "(2)"));
         if (strcmp(trace_text(event, "ph"), "C") != 0)
             continue;
         assert_string_equal(trace_text(event, "name"), "layer 0");
@@ -197,6 +223,7 @@ RUNS_TEST(tokens_are_counted_per_layer) {
     }
     assert_int_equal(counters, 8); /* 4 iterations, 2 ranks */
     const json_t *about = json_object_get(all, "otherData");
+    assert_int_equal(json_array_size(json_object_get(about, "run")), 1);
     assert_string_equal(trace_text(json_array_get(json_object_get(about, "run"), 0), "system"),
                         "ep");
     assert_int_equal(json_array_size(json_object_get(about, "ranks")), 2);
@@ -231,12 +258,13 @@ static const char *without_mark(const char *field) {
     return field[0] == '\'' && field[1] && strchr("=+-@\t\r", field[1]) ? field + 1 : field;
 }
 
-static void assert_csv_is(struct runs_folder *folder, const char *view, const char *sql) {
+static void assert_csv_is(struct runs_folder *folder, const struct mp_results_selection *selection,
+                          const char *view, const char *sql) {
     size_t size;
     sqlite3_stmt *row = NULL;
     struct csv_field field = {0};
     assert_works(
-        mp_results_csv(folder->store, &everything, view, out_path(folder), &exported, &error));
+        mp_results_csv(folder->store, selection, view, out_path(folder), &exported, &error));
     char *text = read_bytes(out_path(folder), &size), *at = text;
     assert_int_equal(sqlite3_prepare_v2(mp_store_connection(folder->store), sql, -1, &row, NULL),
                      SQLITE_OK);
@@ -270,22 +298,28 @@ RUNS_TEST(csv_reads_back_as_the_view) {
     run.gate = "";
     runs_add(folder, &run, &runs_ep);
     add_anything(folder, 50, &random);
-    runs_query(folder->store, "CREATE VIEW mine AS SELECT 0.1 + 0.2 AS sum, 1e300 AS most, '' AS "
-                              "\"a \"\"name\"\"\", NULL AS none, 5.0 AS five");
-    assert_csv_is(folder, "v_run", "SELECT * FROM v_run");
-    assert_csv_is(folder, "speedup", "SELECT * FROM v_speedup");
-    assert_csv_is(folder, "span", "SELECT * FROM v_span");
-    assert_csv_is(folder, "v_iteration", "SELECT * FROM v_iteration");
-    assert_csv_is(folder, "fact", "SELECT * FROM v_fact");
-    assert_csv_is(folder, "mine", "SELECT * FROM mine");
+    runs_execute(folder->store, "CREATE VIEW mine AS SELECT 0.1 + 0.2 AS sum, 1e300 AS most, '' AS "
+                                "\"a \"\"name\"\"\", NULL AS none, 5.0 AS five; CREATE VIEW "
+                                "v_mine AS SELECT 1 AS other");
+    assert_csv_is(folder, &everything, "v_run", "SELECT * FROM v_run");
+    assert_csv_is(folder, &everything, "speedup", "SELECT * FROM v_speedup");
+    assert_csv_is(folder, &everything, "span", "SELECT * FROM v_span");
+    assert_csv_is(folder, &everything, "v_iteration", "SELECT * FROM v_iteration");
+    assert_csv_is(folder, &everything, "fact", "SELECT * FROM v_fact");
+    assert_csv_is(folder, &everything, "mine", "SELECT * FROM mine");
+    assert_csv_is(
+        folder,
+        &(struct mp_results_selection){.run_id = 1, .some_iterations = true, .first = 1, .last = 2},
+        "span", "SELECT * FROM v_span WHERE run_id = 1 AND iteration IN (1, 2)");
 }
 
 /* Names that a spreadsheet would carry out; numbers stay numbers. */
 RUNS_TEST(texts_are_no_formulas) {
     size_t size;
-    runs_query(folder->store, "CREATE VIEW hostile AS SELECT '=cmd|x' AS a, '+1' AS b, '-1' AS c, "
-                              "'@sum' AS d, char(9) || '=1' AS e, char(13) || 'x' AS f, '=a,\"b\"' "
-                              "AS g, -1 AS h, -0.5 AS i, 'a=b' AS j, '' AS \"=head\"");
+    runs_query(folder->store,
+               "CREATE TEMP VIEW hostile AS SELECT '=cmd|x' AS a, '+1' AS b, '-1' AS c, "
+               "'@sum' AS d, char(9) || '=1' AS e, char(13) || 'x' AS f, '=a,\"b\"' "
+               "AS g, -1 AS h, -0.5 AS i, 'a=b' AS j, '' AS \"=head\"");
     assert_works(
         mp_results_csv(folder->store, &everything, "hostile", out_path(folder), &exported, &error));
     AUTO(text) char *text = read_bytes(out_path(folder), &size);
@@ -317,47 +351,107 @@ RUNS_TEST(views_that_are_not_there_are_refused) {
 
 /* ---- JSON ---- */
 
+static void assert_json_is(struct runs_folder *folder, const json_t *rows, const char *sql) {
+    sqlite3_stmt *row = NULL;
+    size_t count = 0;
+    assert_int_equal(sqlite3_prepare_v2(mp_store_connection(folder->store), sql, -1, &row, NULL),
+                     SQLITE_OK);
+    for (; sqlite3_step(row) == SQLITE_ROW; count++) {
+        const json_t *object = json_array_get(rows, count);
+        assert_int_equal(json_object_size(object), sqlite3_column_count(row));
+        for (int c = 0; c < sqlite3_column_count(row); c++) {
+            const json_t *value = json_object_get(object, sqlite3_column_name(row, c));
+            AUTO(text) char *text = json_dumps(value, JSON_COMPACT);
+            const double number = sqlite3_column_double(row, c);
+            const char *wanted = (const char *)sqlite3_column_text(row, c);
+            assert_int_equal(json_is_array(value) || json_is_object(value),
+                             wanted && strchr("[{", *wanted));
+            if (json_is_null(value))
+                assert_true(sqlite3_column_type(row, c) == SQLITE_NULL || isinf(number));
+            else if (json_is_number(value))
+                assert_true(json_number_value(value) == number);
+            else
+                assert_string_equal(text ? text : json_string_value(value), wanted);
+        }
+    }
+    sqlite3_finalize(row);
+    assert_int_equal(json_array_size(rows), count);
+    assert_true(count > 0);
+}
+
+static const struct {
+    const char *name, *columns, *from, *order;
+    bool has_iterations;
+} sections[] = {{"ranks", "*", "v_rank", "ORDER BY rank", false},
+                {"facts", "rank, name, value", "fact", "ORDER BY name, rank", false},
+                {"clocks", "rank, at_ns, offset_ns, error_ns", "clock", "", false},
+                {"numbers", "rank, iteration, layer, name, value", "v_number", "", true},
+                {"iterations", "*", "v_iteration", "ORDER BY iteration", true},
+                {"stragglers", "*", "v_straggler", "ORDER BY iteration, layer, phase", true},
+                {"imbalance", "*", "v_imbalance", "ORDER BY iteration, layer", true},
+                {"phases", "*", "v_phase", "ORDER BY phase", false},
+                {"loads", "rank, iteration, layer, routes, dropped", "load", "", true},
+                {"spans", "*", "v_span", "", true},
+                {"ranges",
+                 "rank, domain, name, kind, start_ns, end_ns, pid, tid, level, category, payload, "
+                 "value",
+                 "v_nvtx", "", false},
+                {"gpu", "*", "v_gpu", "", true},
+                {"collectives", "*", "v_collective", "", false}};
+
+/* Of the second of three runs, all of it and one iteration. */
 RUNS_TEST(json_has_everything) {
     struct mp_store_run run = runs_description("ep", "text");
-    run.job_text = "a: 'b'\n\xff\"";
+    run.job_text = "a: 'b'\n\xc3\xa9\xff\"";
     runs_add(folder, &run, &runs_ep);
-    runs_add(folder, &run, &runs_ep);
+    run.system = "fssdp";
+    runs_add(folder, &run, &runs_fssdp);
+    run.system = "ep";
+    run.workload = "balanced";
+    runs_add(folder, &run, &runs_balanced);
     assert_fails(mp_results_json(folder->store, &everything, out_path(folder), &exported, &error),
-                 MP_EINVAL, "2 runs");
-    runs_query(folder->store,
-               "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, text, jsonText, run_id, rank) "
-               "VALUES (1, 5, 59, '<b>\"x\"</b>', '{\"a\": [7]}', 2, 1)");
-    assert_works(mp_results_json(folder->store, &(struct mp_results_selection){.run_id = 2},
-                                 out_path(folder), &exported, &error));
-    AUTO(json) json_t *all = load_json(out_path(folder), 0);
-    assert_string_equal(trace_text(all, "format"), "moeperf run");
-    assert_string_equal(trace_text(json_object_get(all, "run"), "job_text"),
-                        "a: 'b'\n\xef\xbf\xbd\"");
-    static const struct {
-        const char *section;
-        size_t rows;
-    } sections[] = {{"ranks", 2},     {"numbers", 6},    {"iterations", 4}, {"spans", 58},
-                    {"imbalance", 8}, {"loads", 16},     {"clocks", 4},     {"ranges", 1},
-                    {"gpu", 0},       {"collectives", 0}};
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
-        assert_int_equal(json_array_size(json_object_get(all, sections[i].section)),
-                         sections[i].rows);
-    const json_t *load = json_array_get(json_object_get(all, "loads"), 0);
-    assert_int_equal(json_array_size(json_object_get(load, "routes")), 4);
-    assert_int_equal(json_integer_value(json_array_get(json_object_get(load, "routes"), 0)), 30);
-    const json_t *range = json_array_get(json_object_get(all, "ranges"), 0);
-    assert_string_equal(trace_text(range, "name"), "<b>\"x\"</b>");
-    assert_int_equal(trace_number(range, "end_ns"), 5);
-    const json_t *seven = json_object_get(json_object_get(range, "payload"), "a");
-    assert_int_equal(json_integer_value(json_array_get(seven, 0)), 7);
-    json_decref(all);
-
-    const struct mp_results_selection one = {
-        .run_id = 1, .some_iterations = true, .first = 2, .last = 2};
-    assert_works(mp_results_json(folder->store, &one, out_path(folder), &exported, &error));
-    all = load_json(out_path(folder), 0);
-    assert_int_equal(json_array_size(json_object_get(all, "iterations")), 1);
-    assert_int_equal(json_array_size(json_object_get(all, "numbers")), 3);
+                 MP_EINVAL, "3 runs");
+    runs_execute(
+        folder->store,
+        "UPDATE number SET value = 9e999 WHERE iteration = 1;"
+        "INSERT INTO NVTX_EVENTS (start, \"end\", eventType, text, jsonText, run_id, rank) SELECT "
+        "1, 5, 59, '<b>\"x\"</b>', '{\"a\":[7]}', run_id, rank FROM rank;"
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, \"end\", deviceId, contextId, streamId, "
+        "run_id, rank, span_id) SELECT start_ns, end_ns, 0, 1, 7, run_id, rank, iif(layer < 0, "
+        "NULL,"
+        "span_id) FROM v_span;"
+        "INSERT INTO collective (run_id, rank, communicator, is_pair, sequence, group_ordinal, "
+        "communicator_rank, communicator_size, peer, count, channels, timed_channels, "
+        "queue_start_ns) SELECT run_id, rank, 5, 0, 1, 0, rank, 2, 0, 9, 1, 1, 3 FROM rank");
+    for (int chosen = 0; chosen < 2; chosen++) {
+        const struct mp_results_selection selection = {
+            .run_id = 2, .some_iterations = chosen, .first = 2, .last = 2};
+        size_t rows = 0;
+        assert_works(
+            mp_results_json(folder->store, &selection, out_path(folder), &exported, &error));
+        AUTO(json) json_t *all = load_json(out_path(folder), 0);
+        const json_t *about = json_object_get(all, "run");
+        assert_string_equal(trace_text(all, "format"), "moeperf run");
+        assert_string_equal(trace_text(about, "job_text"), "a: 'b'\n\xc3\xa9\xef\xbf\xbd\"");
+        assert_rows(folder->store,
+                    "SELECT printf('%.6f %.6f', speedup_vs_ep, speed_vs_balanced) FROM v_speedup "
+                    "WHERE run_id = 2",
+                    formatted("%.6f %.6f",
+                              json_number_value(json_object_get(about, "speedup_vs_ep")),
+                              json_number_value(json_object_get(about, "speed_vs_balanced"))));
+        for (size_t i = 0; i < MP_LENGTH(sections); i++) {
+            const json_t *section = json_object_get(all, sections[i].name);
+            assert_json_is(folder, section,
+                           formatted("SELECT %s FROM %s WHERE run_id = 2 %s %s",
+                                     sections[i].columns, sections[i].from,
+                                     chosen && sections[i].has_iterations
+                                         ? "AND (iteration = 2 OR coalesce(iteration, -1) = -1)"
+                                         : "",
+                                     sections[i].order));
+            rows += json_array_size(section);
+        }
+        assert_int_equal(rows, exported.rows);
+    }
 }
 
 /* Every byte but zero, on its own and among letters. */

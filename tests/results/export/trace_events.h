@@ -10,7 +10,8 @@
  *   - each s has one f of its id and category, f with bp e and not before it, both inside a slice
  *     of their thread: Perfetto drops others
  *   - i has its scope; C has numbers
- *   - each process and thread with events has a name, once */
+ *   - each process and thread with events has a name, once and of its own; they are sorted by their
+ *     numbers */
 #pragma once
 
 #include <jansson.h>
@@ -40,7 +41,8 @@ struct trace_slice {
 
 struct trace_thread {
     long long pid, tid;
-    bool is_named, has_events;
+    const char *name; /* NULL: none yet */
+    bool has_events;
     int64_t at_ns; /* of its last event */
     struct trace_slice *slice;
     int slices;
@@ -86,12 +88,15 @@ static inline void trace_metadata(struct trace_check *check, const json_t *event
     if (!strcmp(strchr(name, '_'), "_name")) {
         struct trace_thread *thread =
             trace_thread(check, trace_number(event, "pid"), trace_number(event, "tid"));
-        assert_true(json_is_string(json_object_get(args, "name")));
-        assert_false(thread->is_named);
-        thread->is_named = true;
+        assert_null(thread->name);
+        thread->name = json_string_value(json_object_get(args, "name"));
+        assert_non_null(thread->name);
+        for (const struct trace_thread *other = check->thread; other < thread; other++)
+            assert_true(other->pid != thread->pid || strcmp(other->name, thread->name) != 0);
     } else {
         assert_string_equal(strchr(name, '_'), "_sort_index");
-        assert_true(json_is_integer(json_object_get(args, "sort_index")));
+        assert_int_equal(trace_number(args, "sort_index"),
+                         trace_number(event, of_thread ? "tid" : "pid"));
     }
 }
 
@@ -221,7 +226,7 @@ static inline void trace_check(const json_t *all) {
     for (int p = 0; p < check->pairs; p++)
         assert_true(check->pair[p].is_ended);
     for (int t = 0; t < check->threads; t++) {
-        assert_true(check->thread[t].is_named || !check->thread[t].has_events);
+        assert_true(check->thread[t].name || !check->thread[t].has_events);
         free(check->thread[t].slice);
     }
     free(check->pair);
