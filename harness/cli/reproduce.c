@@ -265,6 +265,8 @@ static int predict_and_print(struct mp_reproduction *reproduction, const struct 
     struct measurements measured = {.count = 0};
     struct watch watch = {.signals = cli_count_signals(), .started = mp_seconds_now()};
     mp_progress_begin(&watch.progress, stderr);
+    for (int i = 0; i < given.set.count; i++)
+        MP_TRY(mp_predict_job_check_setting("--set", given.set.word[i], error));
     for (int i = 0; i < given.iterations.count; i++)
         MP_TRY(read_flag(&measured, reproduction, given.iterations.word[i], error));
     if (given.measured)

@@ -162,7 +162,7 @@ static int tell_options(const struct mp_predict_job *job, const struct teller *t
     for (const struct mp_option *row = mp_predict_options_table; row->name; row++) {
         mp_options_format(row, &job->options, value, sizeof value);
         mp_options_format(row, &defaults, usual, sizeof usual);
-        if (strcmp(value, usual) != 0)
+        if (strcmp(value, usual) != 0 || !mp_predict_option_counts(&job->file.job, row->name))
             continue;
         tell(teller, "predict.%s %s%s%s (default): %s", row->name, value, *row->unit ? " " : "",
              row->unit, row->help);

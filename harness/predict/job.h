@@ -65,9 +65,12 @@ int mp_predict_job_apply(struct mp_predict_job *job, const struct mp_yaml *mappi
 /* One "key=value"; "predict.key=value" and "options.key=value" go to those tables. */
 int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
                        const struct mp_systems *systems, struct mp_error *error);
-/* MP_EINVAL for --set of what a prediction takes from its cluster or has an option of its own for,
- * which would be in vain. */
-int mp_predict_job_check_setting(const char *assignment, struct mp_error *error);
+/* MP_EINVAL for what a prediction takes from its cluster, has an option of its own for, or only
+ * training reads, which would be in vain; `flag` is who says "key=value" or the key. */
+int mp_predict_job_check_setting(const char *flag, const char *assignment, struct mp_error *error);
+/* Whether an option of predictions counts in the job's mode; in the others it is refused unless it
+ * has its usual value. */
+bool mp_predict_option_counts(const struct mp_job *job, const char *name);
 /* Reads the cluster, whose file is `path` (harness/suite finds it), applies `change`, and gives the
  * job its ranks.  mp_cluster_destroy. */
 int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,

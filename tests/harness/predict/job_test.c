@@ -497,6 +497,11 @@ TEST(assumptions_are_what_nobody_said) {
     assert_int_equal(strncmp(said, "\nloads: generator zipf", 22), 0);
     assert_int_equal(assumed(&job, cluster, "predict.reserve 0.1 (default)"), 1);
     assert_int_equal(assumed(&job, cluster, "predict.precision"), 0);
+    assert_numbers(assumed(&job, cluster, "predict.optimizer-bytes"), 1,
+                   assumed(&job, cluster, "predict.cache-width"), 0);
+    set(&job, "mode=decode");
+    assert_numbers(assumed(&job, cluster, "predict.optimizer-bytes"), 0,
+                   assumed(&job, cluster, "predict.cache-width"), 1);
     assert_numbers(assumed(&job, cluster, of_levels), 0, assumed(&job, cluster, of_leader), 0);
     set(&job, "exchange=two-level");
     assert_int_equal(assumed(&job, cluster, of_levels), 2); /* node and cluster */
