@@ -20,7 +20,14 @@ TEST(a_placement_is_written_and_judged) {
 
 /* Every answer ends with 0. */
 TEST(a_decision_is_an_answer) {
-    assert_says(HOT "--decide", 0, "Turn eplb on: it saves", FITS);
+    assert_says(HOT "--decide", 0, "on 1 node; training, 8192 tokens per rank", "model: layers 12",
+                "Serving is predicted with --set mode=", "Turn eplb on: it saves", FITS);
+    assert_says(HOT "--set mode=prefill --decide", 0, "on 1 node; prefill, 8192 tokens per rank",
+                LACKS("Serving is predicted"));
+    assert_says(PLACE "--loads \"zipf exponent=1 period=8\" --decide "
+                      "--system eplb:interval=1,replicas=96",
+                0, "Leave eplb off: what it saves is not worth what it costs (it costs",
+                "Placed once and left, it would save", FITS);
     assert_says(PLACE "--loads balanced --decide", 0, "Leave eplb off: no rank is late");
     assert_says(PLACE
                 "--loads \"w6 period=1 heat=0.5\" --system eplb:interval=1,replicas=72 --decide",
@@ -28,8 +35,10 @@ TEST(a_decision_is_an_answer) {
     assert_json(PLACE "--loads balanced --decide --json", 0, "decision/turn_on", "false",
                 "decision/reason", "even");
     /* This one's ranks hold too much without a placement already. */
-    assert_json(HOT "--set batch=4096 --decide --json", 0, "decision/turn_on", "false",
-                "decision/reason", "memory");
+    assert_json(HOT "--set batch=4096 --decide --json", 0, "mode", "train", "decision/turn_on",
+                "false", "decision/reason", "memory");
+    assert_says(HOT "--set batch=4096 --decide", 0, "not fit into memory, with it or without",
+                LACKS("Placed once"));
 }
 
 TEST(wrong_words_are_named) {
