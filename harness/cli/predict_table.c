@@ -162,6 +162,7 @@ static struct row empty_row(void) {
     struct mp_prediction_summary *summary = &row.item.summary;
     summary->seconds_median = summary->seconds_mean = summary->seconds_p99 =
         summary->tokens_per_second = summary->mean.imbalance = summary->memory.total = NAN;
+    row.item.bound.seconds_mean = row.item.bound.seconds_median = NAN;
     return row;
 }
 
@@ -171,21 +172,23 @@ static struct row row_of(const struct cli_predictions *predictions,
     if (item->refusal) {
         struct row row = empty_row();
         row.item.refusal = item->refusal;
-        row.item.bound.seconds_mean = row.item.bound.seconds_median = NAN;
         row.job = item->job->file.job.name;
         row.system = item->job->file.job.system;
         return row;
     }
-    return (struct row){.item = *item,
-                        .job = item->job->file.job.name,
-                        .system = item->job->file.job.system,
-                        .served_p99 =
-                            mp_job_serves(&item->job->file.job) ? item->summary.seconds_p99 : NAN,
-                        .speedup = speedup_of(predictions, item),
-                        .of_bound = cli_prediction_of_bound(item),
-                        .exposed = share(mean->exposed_seconds, mean->seconds),
-                        .dropped = share((double)mean->dropped, (double)mean->routes),
-                        .gib = item->summary.memory.total / GIB};
+    struct row row = {.item = *item,
+                      .job = item->job->file.job.name,
+                      .system = item->job->file.job.system,
+                      .served_p99 =
+                          mp_job_serves(&item->job->file.job) ? item->summary.seconds_p99 : NAN,
+                      .speedup = speedup_of(predictions, item),
+                      .of_bound = cli_prediction_of_bound(item),
+                      .exposed = share(mean->exposed_seconds, mean->seconds),
+                      .dropped = share((double)mean->dropped, (double)mean->routes),
+                      .gib = item->summary.memory.total / GIB};
+    if (item->bound.iterations == 0)
+        row.item.bound.seconds_mean = row.item.bound.seconds_median = NAN;
+    return row;
 }
 
 /* What no system is faster than. */

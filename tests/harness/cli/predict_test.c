@@ -282,6 +282,15 @@ TEST(a_trace_gives_its_shape) {
                 2, "source 3 has no routes that could be scaled");
 }
 
+/* No zero stands for what was not worked out. */
+TEST(a_bound_that_takes_long_is_left_out) {
+    assert_says("moeperf predict --cluster h100 --nodes 16 --loads w0 --iterations 1 --set "
+                "layers=58 --set experts=256 --set gate=softmax --set top-k=8 --set width=64 --set "
+                "heads=1 --set batch=128 --set sequence=32 --system llep --format csv | "
+                "grep -c '[0-9],,,[0-9.]*,0$'",
+                0, "2\n");
+}
+
 /* ---- the database ---- */
 
 TEST(every_view_knows_predictions) {
