@@ -286,8 +286,14 @@ static int reproduce(const struct cli_call *call, struct mp_error *error) {
     char path[MP_PATH_SIZE];
     MP_TRY(find_file(call->words->word[0], path, error));
     MP_TRY(mp_reproduction_load(path, call->systems, &reproduction, error));
+    const bool predicts = given.infer || given.details || given.strict || given.loads ||
+                          given.measured || given.set.count || given.iterations.count || is_drawn();
     if (!given.infer && (given.budget || given.seed || given.write))
         return mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
+    if (given.list && predicts)
+        return mp_fail(error, MP_EINVAL, "--list predicts nothing: it goes with --format alone");
+    if (given.infer && (given.details || given.strict))
+        return mp_fail(error, MP_EINVAL, "--infer goes without --details and --strict");
     MP_TRY(mp_page_check(&given.page, error));
     return given.list ? cli_print_published(reproduction, given.format.kind, error)
                       : predict_and_print(reproduction, call->systems, error);

@@ -15,6 +15,9 @@ TEST(names_are_checked) {
     assert_says("moeperf reproduce laer --infer --budget 5", 2, "a budget of 5 predictions");
     assert_says("moeperf reproduce laer --infer --loads zipf", 2, "loads are an unknown");
     assert_says("moeperf reproduce laer --infer --write --set layers=2", 2, "goes without --set");
+    assert_says("moeperf reproduce laer --list --html x.html", 2, "--list predicts nothing");
+    assert_says("moeperf reproduce laer --list --set layers=2", 2, "--list predicts nothing");
+    assert_says("moeperf reproduce laer --infer --strict", 2, "--infer goes without");
     assert_says("moeperf reproduce laer --html gone/x.html", 2, "can't write gone/x.html",
                 LACKS("predicted"));
 }
@@ -54,7 +57,7 @@ TEST(numbers_hang_together) {
     assert_says(draws ? "moeperf reproduce laer --details --html laer.html"
                       : "moeperf reproduce laer --details",
                 0, shown, "assumed, the same for every row", "times in ms", "bound /\n",
-                "loads.spread: ", "moeperf reproduce laer --infer");
+                "loads.spread: ", "moeperf reproduce laer --infer", FITS);
     if (draws) { /* one chart, of the same numbers */
         assert_says("grep -c 'data-chart=\"intervals\"' laer.html", 0, "1\n");
         assert_says(
@@ -64,7 +67,7 @@ TEST(numbers_hang_together) {
                     "1\n");
     }
     assert_says("moeperf reproduce laer --set layers=2 --format latex", 0,
-                "\\caption{laer; (d): derived, ");
+                "\\caption{laer; (d): derived, ", "  published row & published & ours");
     assert_says("moeperf reproduce laer --set layers=2 --format csv", 0, LACKS("(d): derived"));
 }
 
@@ -108,7 +111,8 @@ static size_t outside_of(const json_t *result) {
 /* Where a set explains nothing, that is what the file says, and it can be read again. */
 TEST(a_file_with_nothing_inside_can_be_read) {
     assert_runs(formatted("cp %s/harness/suites/paper/tamoe.yaml nothing.yaml", MOEPERF_SOURCE));
-    assert_runs("moeperf reproduce nothing.yaml --infer --budget 80 --seed 5 --write >/dev/null");
+    assert_says("moeperf reproduce nothing.yaml --infer --budget 80 --seed 5 --write", 0,
+                "\n(2): second-hand, ", LACKS("what no set explains"));
     assert_runs("moeperf reproduce nothing.yaml --strict >/dev/null");
 }
 
