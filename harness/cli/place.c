@@ -444,7 +444,7 @@ static void print_saving(const struct answer *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
     table_paragraph(out, "What would it save?");
     print_worth(placed, out);
-    if (!decision->in_sample)
+    if (decision->time_system.mean > 0)
         table_paragraph(out,
                         "With %s at work, moves included, an iteration takes %.3f ms; placed once "
                         "and left, %.3f; without, %.3f.",
@@ -596,7 +596,7 @@ static json_t *pack_placed(const struct answer *placed) {
     json_object_set_new(object, "decision", asked);
     json_object_set_new(object, "before", pack_side(&decision->before, loads->layers));
     json_object_set_new(object, "after", pack_side(&decision->after, loads->layers));
-    if (!decision->in_sample)
+    if (decision->time_system.mean > 0)
         json_object_set_new(object, "at_work_seconds_mean", json_real(decision->time_system.mean));
     json_object_set_new(object, "cost", pack_cost(decision));
     return object;

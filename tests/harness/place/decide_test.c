@@ -75,6 +75,16 @@ TEST(what_stays_hot_is_placed) {
     assert_int_equal(decision.lag[5].samples, 0); /* 50 */
 }
 
+/* On the loads that a placement is made of, too: lp splits each step's routes over its replicas as
+ * engines that spread them evenly do not. */
+TEST(who_never_moves_an_expert_is_judged_at_work) {
+    AUTO(decision) struct mp_decision lp = decide("lp", "options.replicas=2", hot, 1);
+    AUTO(decision) struct mp_decision eplb = decide("eplb", "options.interval=1", hot, 1);
+    assert_true(lp.in_sample && eplb.in_sample && eplb.time_system.mean == 0);
+    assert_true(lp.time_system.mean < lp.after.time.mean);
+    assert_within(lp.saves, 1 - lp.time_system.mean / lp.before.time.mean, 1e-9);
+}
+
 /* One expert is hot, another one each time. */
 static uint32_t jumping(int64_t iteration, UNUSED int layer, UNUSED int source, int expert) {
     return expert == iteration * 13 % EXPERTS ? 400 * 32 : 53 * 32;
