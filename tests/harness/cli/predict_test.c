@@ -16,8 +16,10 @@ TEST(the_table_says_that_nothing_was_measured) {
                 "\nfssdp ", "\nnodewise ", "\nbound ", "bound: no system that drops nothing",
                 "\nfssdp: its reshard-interval, 100 iterations, is longer than these 6: ",
                 "It rests on ", "--assumptions lists them all", FITS);
-    assert_says("moeperf predict --assumptions --system fssdp:reshard-interval=6 " SMALL LOADS, 0,
-                "predict.gradient-bytes 2 B", LACKS("reshard-interval,"));
+    assert_says(
+        "moeperf predict --assumptions --system fssdp:reshard-interval=6 --nodes 1 " SMALL LOADS, 0,
+        "predict.gradient-bytes 2 B", "cluster: nodes 1: as was asked for",
+        LACKS("reshard-interval,"));
     assert_says("moeperf predict " SMALL LOADS "--nodes 1 --vary batch=32,64 --system fssdp "
                 "--system fssdp:reshard-interval=6 | grep -c 'reshard-interval,'",
                 0, "1\n");
