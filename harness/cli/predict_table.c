@@ -279,6 +279,8 @@ static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the
                                  "copies experts (proven; memory is no limit).  How near to it one "
                                  "can come is not said.";
 
+static const double FAR = 1.2; /* as moves every so many iterations bring it */
+
 bool cli_prediction_interval(const struct cli_prediction *item, const char *name,
                              char text[CLI_INTERVAL_TEXT]) {
     static const char interval[] = "interval";
@@ -297,7 +299,13 @@ bool cli_prediction_interval(const struct cli_prediction *item, const char *name
                  name, row->name, value, (long long)item->summary.iterations);
         return true;
     }
-    return false;
+    if (!(item->summary.seconds_mean > FAR * item->summary.seconds_median))
+        return false;
+    snprintf(text, CLI_INTERVAL_TEXT,
+             "%s: an iteration takes %.4g ms in the mean, %.2f times the median that is compared.",
+             name, 1e3 * item->summary.seconds_mean,
+             item->summary.seconds_mean / item->summary.seconds_median);
+    return true;
 }
 
 /* What a row can't say in a number, of jobs under the conditions of `first`. */

@@ -4,6 +4,7 @@
 #define SMALL                                                                                      \
     "--cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 --set width=128 "            \
     "--set heads=4 --set experts=32 --set expert-width=256 --set sequence=64 "
+#define MOVED SMALL LOADS "--system eplb:interval=4 "
 #define LOADS "--loads 'w6 heat=0.4 period=2 seed=9' "
 
 /* ---- the table and the object ---- */
@@ -20,6 +21,11 @@ TEST(the_table_says_that_nothing_was_measured) {
         "moeperf predict --assumptions --system fssdp:reshard-interval=6 --nodes 1 " SMALL LOADS, 0,
         "predict.gradient-bytes 2 B", "cluster: nodes 1: as was asked for",
         LACKS("reshard-interval,"));
+    AUTO(json) json_t *moved = json_of("moeperf predict --json " MOVED, 0);
+    assert_says("moeperf predict " MOVED, 0,
+                formatted("\neplb:interval=4: an iteration takes %.4g ms in the mean, ",
+                          number(moved, "systems/1/ms_mean")),
+                LACKS("\nep: an"), FITS);
     assert_says("moeperf predict " SMALL LOADS "--nodes 1 --vary batch=32,64 --system fssdp "
                 "--system fssdp:reshard-interval=6 | grep -c 'reshard-interval,'",
                 0, "1\n");
