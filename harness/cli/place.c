@@ -302,10 +302,12 @@ static void print_placement(const struct answer *placed, FILE *out) {
                             ? "for vLLM Ascend's expert_map_path (vLLM itself reads none)"
                             : "as JSON");
     if (given.output && placed->format == MP_PLACE_SGLANG)
-        table_paragraph(out,
-                        "Start the engine with --ep-num-redundant-experts %d, and with the dense "
-                        "layers in front that the loads say: %d.",
-                        decision->placed.copies, placed->loads->dense_layers);
+        table_paragraph(
+            out,
+            "Start the engine with --ep-num-redundant-experts %d; its model has to have "
+            "the file's %d layers, of which %d in front are dense.",
+            decision->placed.copies, placed->loads->dense_layers + placed->loads->layers,
+            placed->loads->dense_layers);
     table_paragraph(out, "Whether it pays to keep placing: moeperf place --decide with the same "
                          "words.");
 }

@@ -12,7 +12,8 @@ TEST(a_placement_is_written_and_judged) {
     assert_true(number(object, "after/seconds_mean") < number(object, "before/seconds_mean"));
     assert_has(object, "cost/redundant_experts", "32", "history", "12", "judged_on_history",
                "false");
-    assert_says(HOT "--as sglang -o p.json", 0, "--ep-num-redundant-experts 32", FITS);
+    assert_says(HOT "--as sglang -o p.json", 0, "--ep-num-redundant-experts 32; its model has to",
+                FITS);
     assert_json("cat p.json", 0, "physical_to_logical_map/#", "12", "physical_to_logical_map/11/#",
                 "96");
     assert_says("moeperf place --help", 0, FITS);
@@ -71,7 +72,8 @@ TEST(files_of_sglang_need_no_flag) {
         assert_says(formatted("moeperf place --cluster b200 --trace %s --system eplb:replicas=288 "
                               "--as sglang -o p%d.json",
                               names[i], i),
-                    0, i < 2 ? "so prefill is predicted" : "so decode is predicted");
+                    0, i < 2 ? "so prefill is predicted" : "so decode is predicted",
+                    "file's 61 layers, of which 3 in front are dense");
         AUTO(json) json_t *file = json_load_file(formatted("p%d.json", i), 0, NULL);
         assert_has(file, "physical_to_logical_map/#", "61", "physical_to_logical_map/60/#", "288",
                    "physical_to_logical_map/2/287", "31");
