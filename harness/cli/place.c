@@ -7,6 +7,8 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
+#include "harness/suite/progress.h"
+#include "harness/suite/seconds.h"
 #include "harness/suite/suite.h"
 #include "reference/base/characters.h"
 #include "results/report/query.h"
@@ -618,6 +620,23 @@ static int find_format(enum mp_place_format *format, struct mp_error *error) {
     return mp_fail(error, MP_EINVAL, "--as %.40s: should be json, sglang or vllm", given.kind);
 }
 
+struct watch {
+    struct mp_progress progress;
+    const struct mp_decision *decision; /* what is known of it so far */
+    double started;
+    int done;
+};
+
+/* Both placements on the iterations that are judged, the way from one to the other, and the system
+ * at work from the first one on. */
+static void draw(void *context) {
+    struct watch *watch = context;
+    const struct mp_decision *decision = watch->decision;
+    const int64_t all = decision->in_sample ? 2 * decision->iterations
+                                            : 3 * decision->iterations - 2 * decision->history;
+    cli_draw_share(&watch->progress, "iterations", ++watch->done, (int)all + 1, watch->started);
+}
+
 static int place_with(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                       const char *mode, double share, enum mp_place_format format,
                       struct mp_error *error) {
@@ -625,8 +644,14 @@ static int place_with(const struct mp_predict_job *job, const struct mp_cluster 
     MP_AUTO(decision) struct mp_decision decision = {0};
     const struct answer placed = {&loads, &decision, mode, format};
     char made_by[MP_TEXT_SIZE];
+    struct watch watch = {.decision = &decision, .started = mp_seconds_now()};
     MP_TRY(mp_place_loads_read(job, cluster, &loads, error));
-    MP_TRY(mp_decide(&loads, share, &decision, error));
+    mp_progress_begin(&watch.progress, stderr);
+    loads.predicted = draw;
+    loads.context = &watch;
+    const int code = mp_decide(&loads, share, &decision, error);
+    mp_progress_end(&watch.progress);
+    MP_TRY(code);
     snprintf(made_by, sizeof made_by, "moeperf place, system %s, loads %.1000s",
              job->file.system->name, loads.source);
     if (given.output)
