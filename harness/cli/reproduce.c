@@ -260,13 +260,31 @@ static int infer_and_print(struct mp_reproduction *reproduction,
 
 /* ---- both ---- */
 
+/* What the file says after all settings, or of every job anew. */
+static int check_settings(const struct mp_reproduction *all, struct mp_error *error) {
+    const bool has_batch =
+        all->largest_batch ||
+        MP_ANY(i, all->unknowns, !strcmp(all->unknown[i].key, "tokens-per-rank"));
+    for (int i = 0; i < given.set.count; i++) {
+        const char *word = given.set.word[i];
+        MP_TRY(mp_predict_job_check_setting("--set", word, error));
+        if (!strncmp(word, "system=", 7) || !strncmp(word, "name=", 5) ||
+            !strncmp(word, "iterations=", 11) || !strncmp(word, "loads=", 6) ||
+            (has_batch && !strncmp(word, "batch=", 6)))
+            return mp_fail(error, MP_EINVAL,
+                           "--set %.100s: %s says what that is of every job; --loads takes other "
+                           "loads, and a file of your own what else",
+                           word, all->path);
+    }
+    return MP_OK;
+}
+
 static int predict_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
                              struct mp_error *error) {
     struct measurements measured = {.count = 0};
     struct watch watch = {.signals = cli_count_signals(), .started = mp_seconds_now()};
     mp_progress_begin(&watch.progress, stderr);
-    for (int i = 0; i < given.set.count; i++)
-        MP_TRY(mp_predict_job_check_setting("--set", given.set.word[i], error));
+    MP_TRY(check_settings(reproduction, error));
     for (int i = 0; i < given.iterations.count; i++)
         MP_TRY(read_flag(&measured, reproduction, given.iterations.word[i], error));
     if (given.measured)

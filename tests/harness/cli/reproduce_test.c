@@ -15,6 +15,8 @@ TEST(names_are_checked) {
     assert_says("moeperf reproduce laer --infer --budget 5", 2, "a budget of 5 predictions");
     assert_says("moeperf reproduce laer --infer --loads zipf", 2, "loads are an unknown");
     assert_says("moeperf reproduce laer --infer --write --set layers=2", 2, "goes without --set");
+    assert_says("moeperf reproduce laer --set iterations=3", 2, "says what that is of every job");
+    assert_says("moeperf reproduce tamoe --set batch=64", 2, "says what that is of every job");
     assert_says("moeperf reproduce laer --list --html x.html", 2, "--list predicts nothing");
     assert_says("moeperf reproduce laer --list --set layers=2", 2, "--list predicts nothing");
     assert_says("moeperf reproduce laer --infer --strict", 2, "--infer goes without");
