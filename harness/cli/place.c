@@ -113,7 +113,7 @@ static int choose_mode(const struct mp_cluster *cluster, struct mp_predict_job *
         return MP_OK;
     MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
-    const bool serving = strstr(info->source, "(sglang)") || strstr(info->source, "(vllm-eplb)");
+    const bool serving = mp_predict_loads_are_served(info->source);
     const bool decoding = serving && strstr(info->source, "decode"), of_run = info->of_run;
     mp_trace_stream_destroy(stream);
     if (!serving)

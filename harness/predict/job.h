@@ -68,6 +68,8 @@ int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
 /* MP_EINVAL for what a prediction takes from its cluster, has an option of its own for, or only
  * training reads, which would be in vain; `flag` is who says "key=value" or the key. */
 int mp_predict_job_check_setting(const char *flag, const char *assignment, struct mp_error *error);
+/* Whether a serving engine recorded loads, by their source. */
+bool mp_predict_loads_are_served(const char *source);
 /* Whether an option of predictions counts in the job's mode; in the others it is refused unless it
  * has its usual value. */
 bool mp_predict_option_counts(const struct mp_job *job, const char *name);

@@ -68,7 +68,7 @@ TEST(files_of_sglang_need_no_flag) {
     for (int i = 0; i < 3; i++) {
         assert_says(
             formatted("moeperf predict --cluster b200 --quiet --system eplb --trace %s", names[i]),
-            0, "model: layers 58, width 7168, heads 128, experts 256 x 2048");
+            0, "model: layers 58, width 7168, heads 128, experts 256 x 2048", "mode=prefill");
         assert_says(formatted("moeperf place --cluster b200 --trace %s --system eplb:replicas=288 "
                               "--as sglang -o p%d.json",
                               names[i], i),
