@@ -120,7 +120,7 @@ static int choose_mode(const struct mp_cluster *cluster, struct mp_predict_job *
         return MP_OK;
     sizes->mode = decoding ? MP_MODE_DECODE : MP_MODE_PREFILL;
     if (decoding && !is_set("batch"))
-        sizes->batch = of_run ? DECODED * sizes->ranks : sizes->batch * sizes->sequence;
+        sizes->batch = of_run || job->fit ? DECODED * sizes->ranks : sizes->batch * sizes->sequence;
     if (decoding && !is_set("context"))
         sizes->context = CACHED;
     snprintf(words, size,

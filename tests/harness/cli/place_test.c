@@ -80,4 +80,17 @@ TEST(files_of_sglang_need_no_flag) {
     }
 }
 
+/* Fitted loads do not say how many tokens a step has. */
+TEST(a_fitted_step_of_decode_has_usual_sequences) {
+    assert_runs(
+        "echo '{\"num_moe_layers\": 1, \"num_logical_experts\": 8, \"snapshots\": [{\"step\": 0, "
+        "\"latest_expert_load\": [[9, 4, 4, 4, 4, 4, 4, 7]], "
+        "\"physical_to_logical_map\": [[0, 1, 2, 3, 4, 5, 6, 7]]}]}' > decode.json");
+    assert_says("moeperf place --trace decode.json --cluster h100 --nodes 1 --fit", 2,
+                "as vLLM dumps them: moeperf import --as vllm-eplb reads those");
+    assert_runs("moeperf import decode.json --as vllm-eplb -o decode.mptrace >/dev/null");
+    assert_says(PLACE "--trace decode.mptrace --fit --system eplb:replicas=16 --set gate=switch", 0,
+                "128 sequences per rank");
+}
+
 TEST_GROUP(enter_shell, leave_folder);
