@@ -81,8 +81,9 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
 /* Takes what the job leaves open from loads that are in a file: layers, experts, gate and top-k (by
  * experts per token, if they say), micro-batches; of a known model whose loads say no more than
  * layers and experts, its published sizes; and unless they are to be fitted, or are of a whole run,
- * sequence and batch for as many tokens, where ranks and micro-batches divide them.  Does nothing
- * for generators.  Errors: those of reading the first block. */
+ * sequence and batch for as many tokens, where ranks and micro-batches divide them (less the rest
+ * where loads say no sources, and are split).  Does nothing for generators.  Errors: those of
+ * reading the first block. */
 int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error);
 

@@ -282,6 +282,16 @@ TEST_ROWS(tokens_of_a_trace_become_sequences, sequences, row) {
     assert_int_equal(job.options.micro_batches, row->micro_batches);
 }
 
+/* 600 tokens of nobody: 37 of each rank. */
+TEST(tokens_that_are_split_leave_no_rest) {
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=tokens.mptrace");
+    write_shape("tokens.mptrace", (struct mp_trace_shape){1, 48, 5, 1, 2}, 25);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
+    assert_numbers(job.file.job.sequence, 37, job.file.job.batch, 16);
+    assert_works(mp_predict_job_check(&job, cluster, &error));
+}
+
 /* Without a file there is nothing to take sizes from. */
 TEST_TURNS(generated_loads_leave_a_job_as_it_is, 2, i) {
     static const char *const loads[] = {"loads=", "loads=w6 period=2"};
