@@ -7,6 +7,8 @@
 
 #include "harness/cli/cli.h"
 #include "harness/cli/predict_job.h"
+#include "harness/suite/progress.h"
+#include "harness/suite/seconds.h"
 #include "harness/suite/suite.h"
 #include "reference/base/characters.h"
 #include "results/report/query.h"
@@ -111,14 +113,14 @@ static int choose_mode(const struct mp_cluster *cluster, struct mp_predict_job *
         return MP_OK;
     MP_TRY(mp_predict_job_loads(job, cluster, &stream, error));
     const struct mp_trace_info *info = mp_trace_stream_info(stream);
-    const bool serving = strstr(info->source, "(sglang)") || strstr(info->source, "(vllm-eplb)");
+    const bool serving = mp_predict_loads_are_served(info->source);
     const bool decoding = serving && strstr(info->source, "decode"), of_run = info->of_run;
     mp_trace_stream_destroy(stream);
     if (!serving)
         return MP_OK;
     sizes->mode = decoding ? MP_MODE_DECODE : MP_MODE_PREFILL;
     if (decoding && !is_set("batch"))
-        sizes->batch = of_run ? DECODED * sizes->ranks : sizes->batch * sizes->sequence;
+        sizes->batch = of_run || job->fit ? DECODED * sizes->ranks : sizes->batch * sizes->sequence;
     if (decoding && !is_set("context"))
         sizes->context = CACHED;
     snprintf(words, size,
@@ -166,17 +168,17 @@ static double mean_run(const struct mp_decide_runs *runs) {
 static void print_heading(const struct answer *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
     const struct mp_place_loads *loads = placed->loads;
-    const struct mp_topology topology = mp_cluster_topology(placed->loads->cluster);
-    char workload[MP_TEXT_SIZE + 64];
+    const struct mp_job *sizes = &loads->job->file.job;
+    const struct mp_topology topology = mp_cluster_topology(loads->cluster);
+    char workload[MP_TEXT_SIZE + 64], model[MP_MODEL_WORDS], gate[MP_GATE_WORDS];
     const int nodes = mp_topology_nodes(&topology);
-    table_paragraph(
-        out,
-        "Predicted, not measured: %s, %d rank%s on %d node%s; %d layer%s of %d experts, "
-        "%d of them per token; %lld tokens per rank",
-        placed->loads->job->cluster, loads->ranks, plural(loads->ranks), nodes, plural(nodes),
-        loads->layers, plural(loads->layers), loads->experts,
-        mp_job_top_k(&placed->loads->job->file.job),
-        (long long)mp_job_tokens(&placed->loads->job->file.job) / loads->ranks);
+    table_paragraph(out,
+                    "Predicted, not measured: %s, %d rank%s on %d node%s; %s, %lld tokens per rank",
+                    loads->job->cluster, loads->ranks, plural(loads->ranks), nodes, plural(nodes),
+                    mp_job_serves(sizes) ? mp_job_mode(sizes) : "training",
+                    (long long)mp_job_tokens(sizes) / loads->ranks);
+    table_paragraph(out, "model: %s, gate %s", mp_job_model(sizes, model),
+                    mp_job_gate(sizes, gate));
     table_paragraph(out, "loads: %s; %lld iteration%s",
                     mp_predict_job_workload(placed->loads->job, workload, sizeof workload),
                     (long long)loads->iterations, plural(loads->iterations));
@@ -187,6 +189,8 @@ static void print_heading(const struct answer *placed, FILE *out) {
                         "they do not say.");
     if (*placed->mode)
         table_paragraph(out, "%s", placed->mode);
+    else if (!is_set("mode"))
+        table_paragraph(out, "Serving is predicted with --set mode=prefill or mode=decode.");
     if (decision->in_sample)
         table_paragraph(out,
                         "There are no later loads: the placement is judged on those that it is "
@@ -258,7 +262,7 @@ static void print_cost(const struct answer *placed, FILE *out) {
                     decision->after.time.memory.total > limit
                         ? decision->before.time.memory.total > limit
                               ? "  The job does not fit either way: smaller batches or more ranks "
-                                "would."
+                                "might."
                               : "  That does not fit."
                         : "");
     table_paragraph(out,
@@ -292,20 +296,20 @@ static void print_placement(const struct answer *placed, FILE *out) {
                     decision->in_sample ? ", at best" : "");
     print_cost(placed, out);
     if (placed->loads->one_source)
-        table_paragraph(out, "The loads do not say which rank sent what: all are taken to send "
-                             "alike, which counts in traffic.");
+        table_paragraph(out, "All ranks send alike in these loads, which counts in traffic.");
     if (given.output)
-        table_paragraph(out, "Written to %s, %s.%s", given.output,
+        table_paragraph(out, "Written to %s, %s.", given.output,
                         placed->format == MP_PLACE_SGLANG ? "for SGLang's --init-expert-location"
                         : placed->format == MP_PLACE_VLLM
                             ? "for vLLM Ascend's expert_map_path (vLLM itself reads none)"
-                            : "as JSON",
-                        "");
+                            : "as JSON");
     if (given.output && placed->format == MP_PLACE_SGLANG)
-        table_paragraph(out,
-                        "Start the engine with --ep-num-redundant-experts %d, and with the dense "
-                        "layers in front that the loads say: %d.",
-                        decision->placed.copies, placed->loads->dense_layers);
+        table_paragraph(
+            out,
+            "Start the engine with --ep-num-redundant-experts %d; its model has to have "
+            "the file's %d layers, of which %d in front are dense.",
+            decision->placed.copies, placed->loads->dense_layers + placed->loads->layers,
+            placed->loads->dense_layers);
     table_paragraph(out, "Whether it pays to keep placing: moeperf place --decide with the same "
                          "words.");
 }
@@ -316,9 +320,12 @@ static void print_verdict(const struct answer *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
     const char *name = placed->loads->job->file.system->name;
     const double saves = 100 * decision->saves;
-    static const char *const why[] = {
+    const double before = decision->before.time.mean, after = decision->after.time.mean;
+    const bool fits = decision->before.time.memory.total <= decision->before.time.memory.limit;
+    const char *const why[] = {
         [MP_DECIDE_EVEN] = "no rank is late often enough to matter",
-        [MP_DECIDE_MEMORY] = "the job does not fit into memory with it",
+        [MP_DECIDE_MEMORY] = fits ? "the job does not fit into memory with it"
+                                  : "the job does not fit into memory, with it or without",
         [MP_DECIDE_DOMINANT] = "one expert fills a rank wherever it is, and gets no copies",
         [MP_DECIDE_STALE] = "what is hot has changed when a placement arrives",
         [MP_DECIDE_NO_CHANGE] = "it sees nothing to change",
@@ -327,9 +334,15 @@ static void print_verdict(const struct answer *placed, FILE *out) {
         table_paragraph(out, "Turn %s on: it saves %.1f %% of an iteration%s.\n", name, saves,
                         decision->in_sample ? " at best, before its cost" : " after its cost");
     else
-        table_paragraph(out, "Leave %s off: %s (%s %.1f %% of an iteration).\n", name,
+        table_paragraph(out, "Leave %s off: %s (%s %.1f %% of an iteration).", name,
                         why[decision->reason], saves < 0 ? "it costs" : "it would save",
                         fabs(saves));
+    if (decision->reason != MP_DECIDE_MEMORY && saves < 100 * MP_DECIDE_WORTH &&
+        before - after >= MP_DECIDE_WORTH * before)
+        table_paragraph(out, "Placed once and left, it would save %.1f %%.",
+                        percent(before - after, before));
+    if (decision->reason != MP_DECIDE_SAVES)
+        fputc('\n', out);
 }
 
 static void print_places(const struct mp_decide_place place[], int count, const char *what,
@@ -365,9 +378,10 @@ static void print_experts(const struct mp_decision *decision, FILE *out) {
                         "iterations at a time, %lld at most.",
                         mean_run(&decision->hot), (long long)decision->hot.longest);
     if (decision->padding)
-        table_paragraph(out, "%d expert%s of a layer never get%s a route and count in no mean.",
-                        decision->padding, plural(decision->padding),
-                        decision->padding == 1 ? "s" : "");
+        table_paragraph(out,
+                        "In %d case%s an expert of a layer never gets a route and counts in no "
+                        "mean.",
+                        decision->padding, plural(decision->padding));
     print_places(decision->hottest, decision->hottest_count, "expert", out);
 }
 
@@ -434,7 +448,7 @@ static void print_saving(const struct answer *placed, FILE *out) {
     const struct mp_decision *decision = placed->decision;
     table_paragraph(out, "What would it save?");
     print_worth(placed, out);
-    if (!decision->in_sample)
+    if (decision->time_system.mean > 0)
         table_paragraph(out,
                         "With %s at work, moves included, an iteration takes %.3f ms; placed once "
                         "and left, %.3f; without, %.3f.",
@@ -481,7 +495,7 @@ static void print_links(const struct answer *placed, FILE *out) {
                                                       : "");
     print_rows(rows, count + 2, out);
     if (placed->loads->one_source)
-        table_paragraph(out, "All ranks send alike here, as the loads do not say who sent what.");
+        table_paragraph(out, "All ranks send alike in these loads.");
 }
 
 static void print_decision(const struct answer *placed, FILE *out) {
@@ -562,13 +576,14 @@ static json_t *pack_cost(const struct mp_decision *decision) {
 static json_t *pack_placed(const struct answer *placed) {
     const struct mp_decision *decision = placed->decision;
     const struct mp_place_loads *loads = placed->loads;
-    json_t *object = json_pack(
-        "{s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:b, s:b, s:b}", "kind", "placement",
-        "system", placed->loads->job->file.system->name, "loads", loads->source, "ranks",
-        loads->ranks, "layers", loads->layers, "experts", loads->experts, "iterations",
-        (json_int_t)loads->iterations, "history", (json_int_t)decision->history, "steps",
-        (json_int_t)decision->placed.steps, "judged_on_history", decision->in_sample,
-        "sums_of_a_run", loads->of_run, "sources_alike", loads->one_source);
+    json_t *object =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:b, s:b, s:b}", "kind",
+                  "placement", "system", placed->loads->job->file.system->name, "mode",
+                  mp_job_mode(&placed->loads->job->file.job), "loads", loads->source, "ranks",
+                  loads->ranks, "layers", loads->layers, "experts", loads->experts, "iterations",
+                  (json_int_t)loads->iterations, "history", (json_int_t)decision->history, "steps",
+                  (json_int_t)decision->placed.steps, "judged_on_history", decision->in_sample,
+                  "sums_of_a_run", loads->of_run, "sources_alike", loads->one_source);
     json_t *asked = json_pack(
         "{s:b, s:s, s:f, s:f, s:o, s:o, s:f, s:f, s:o, s:o, s:f, s:b, s:i, s:i, s:o, s:f}",
         "turn_on", decision->reason == MP_DECIDE_SAVES, "reason",
@@ -585,7 +600,7 @@ static json_t *pack_placed(const struct answer *placed) {
     json_object_set_new(object, "decision", asked);
     json_object_set_new(object, "before", pack_side(&decision->before, loads->layers));
     json_object_set_new(object, "after", pack_side(&decision->after, loads->layers));
-    if (!decision->in_sample)
+    if (decision->time_system.mean > 0)
         json_object_set_new(object, "at_work_seconds_mean", json_real(decision->time_system.mean));
     json_object_set_new(object, "cost", pack_cost(decision));
     return object;
@@ -605,6 +620,23 @@ static int find_format(enum mp_place_format *format, struct mp_error *error) {
     return mp_fail(error, MP_EINVAL, "--as %.40s: should be json, sglang or vllm", given.kind);
 }
 
+struct watch {
+    struct mp_progress progress;
+    const struct mp_decision *decision; /* what is known of it so far */
+    double started;
+    int done;
+};
+
+/* Both placements on the iterations that are judged, the way from one to the other, and the system
+ * at work from the first one on. */
+static void draw(void *context) {
+    struct watch *watch = context;
+    const struct mp_decision *decision = watch->decision;
+    const int64_t all = decision->in_sample ? 2 * decision->iterations
+                                            : 3 * decision->iterations - 2 * decision->history;
+    cli_draw_share(&watch->progress, "iterations", ++watch->done, (int)all + 1, watch->started);
+}
+
 static int place_with(const struct mp_predict_job *job, const struct mp_cluster *cluster,
                       const char *mode, double share, enum mp_place_format format,
                       struct mp_error *error) {
@@ -612,8 +644,14 @@ static int place_with(const struct mp_predict_job *job, const struct mp_cluster 
     MP_AUTO(decision) struct mp_decision decision = {0};
     const struct answer placed = {&loads, &decision, mode, format};
     char made_by[MP_TEXT_SIZE];
+    struct watch watch = {.decision = &decision, .started = mp_seconds_now()};
     MP_TRY(mp_place_loads_read(job, cluster, &loads, error));
-    MP_TRY(mp_decide(&loads, share, &decision, error));
+    mp_progress_begin(&watch.progress, stderr);
+    loads.predicted = draw;
+    loads.context = &watch;
+    const int code = mp_decide(&loads, share, &decision, error);
+    mp_progress_end(&watch.progress);
+    MP_TRY(code);
     snprintf(made_by, sizeof made_by, "moeperf place, system %s, loads %.1000s",
              job->file.system->name, loads.source);
     if (given.output)

@@ -28,7 +28,8 @@ bool cli_predictions_comparable(const struct cli_prediction *a, const struct cli
 double cli_prediction_of_bound(const struct cli_prediction *item);
 
 /* Whether what the system does every so many iterations, by an option of its own, does not come up
- * once in as few as were predicted; the sentence that says so of `name`. */
+ * once in as few as were predicted, or makes their mean far longer than the median; the sentence
+ * that says so of `name`. */
 enum { CLI_INTERVAL_TEXT = 512 };
 bool cli_prediction_interval(const struct cli_prediction *item, const char *name,
                              char text[CLI_INTERVAL_TEXT]);

@@ -426,7 +426,8 @@ static int print_grid(const struct grids *grids, const struct mp_grid *grid,
 }
 
 static const char STANDING_NOTE[] =
-    "bound / time: in the median and at worst.  fastest: at so many points, of the systems that "
+    "bound / time, where it is known: in the median and at worst.  fastest: at so many points, of "
+    "the systems that "
     "drop nothing and keep the gate, or within 1 % of that one.  vs: how many times as fast, "
     "geometric means.";
 

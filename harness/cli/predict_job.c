@@ -39,7 +39,10 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
         settings->all.item[settings->all.count++] = settings->text[i];
     }
     for (int i = 0; i < flags->set.count; i++) {
-        MP_TRY(mp_predict_job_check_setting(flags->set.word[i], error));
+        MP_TRY(mp_predict_job_check_setting("--set", flags->set.word[i], error));
+        if (!strncmp(flags->set.word[i], "system=", 7))
+            return mp_fail(error, MP_EINVAL, "--set %.100s: --system NAME says which",
+                           flags->set.word[i]);
         settings->all.item[settings->all.count++] = flags->set.word[i];
     }
     return MP_OK;

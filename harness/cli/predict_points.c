@@ -12,9 +12,7 @@
 /* ---- axes ---- */
 
 static int check_key(const char *key, struct mp_error *error) {
-    static const char *const others[] = {"options.",  "name",   "system",  "change",
-                                         "precision", "device", "threads", "grouped-products",
-                                         "ranks"}; /* and ranks-per-node */
+    static const char *const others[] = {"options.", "name", "system", "change"};
     for (size_t i = 0; i < MP_LENGTH(others); i++)
         if (!strncmp(key, others[i], strlen(others[i])))
             return mp_fail(error, MP_EINVAL,
@@ -23,7 +21,7 @@ static int check_key(const char *key, struct mp_error *error) {
                            "levels.NAME.bandwidth or .latency can be varied; "
                            "systems with other options by --system NAME:OPTION=VALUE",
                            key);
-    return MP_OK;
+    return strcmp(key, "nodes") ? mp_predict_job_check_setting("--vary", key, error) : MP_OK;
 }
 
 int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error) {

@@ -162,6 +162,7 @@ static struct row empty_row(void) {
     struct mp_prediction_summary *summary = &row.item.summary;
     summary->seconds_median = summary->seconds_mean = summary->seconds_p99 =
         summary->tokens_per_second = summary->mean.imbalance = summary->memory.total = NAN;
+    row.item.bound.seconds_mean = row.item.bound.seconds_median = NAN;
     return row;
 }
 
@@ -171,21 +172,23 @@ static struct row row_of(const struct cli_predictions *predictions,
     if (item->refusal) {
         struct row row = empty_row();
         row.item.refusal = item->refusal;
-        row.item.bound.seconds_mean = row.item.bound.seconds_median = NAN;
         row.job = item->job->file.job.name;
         row.system = item->job->file.job.system;
         return row;
     }
-    return (struct row){.item = *item,
-                        .job = item->job->file.job.name,
-                        .system = item->job->file.job.system,
-                        .served_p99 =
-                            mp_job_serves(&item->job->file.job) ? item->summary.seconds_p99 : NAN,
-                        .speedup = speedup_of(predictions, item),
-                        .of_bound = cli_prediction_of_bound(item),
-                        .exposed = share(mean->exposed_seconds, mean->seconds),
-                        .dropped = share((double)mean->dropped, (double)mean->routes),
-                        .gib = item->summary.memory.total / GIB};
+    struct row row = {.item = *item,
+                      .job = item->job->file.job.name,
+                      .system = item->job->file.job.system,
+                      .served_p99 =
+                          mp_job_serves(&item->job->file.job) ? item->summary.seconds_p99 : NAN,
+                      .speedup = speedup_of(predictions, item),
+                      .of_bound = cli_prediction_of_bound(item),
+                      .exposed = share(mean->exposed_seconds, mean->seconds),
+                      .dropped = share((double)mean->dropped, (double)mean->routes),
+                      .gib = item->summary.memory.total / GIB};
+    if (item->bound.iterations == 0)
+        row.item.bound.seconds_mean = row.item.bound.seconds_median = NAN;
+    return row;
 }
 
 /* What no system is faster than. */
@@ -276,6 +279,8 @@ static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the
                                  "copies experts (proven; memory is no limit).  How near to it one "
                                  "can come is not said.";
 
+static const double FAR = 1.2; /* as moves every so many iterations bring it */
+
 bool cli_prediction_interval(const struct cli_prediction *item, const char *name,
                              char text[CLI_INTERVAL_TEXT]) {
     static const char interval[] = "interval";
@@ -294,7 +299,13 @@ bool cli_prediction_interval(const struct cli_prediction *item, const char *name
                  name, row->name, value, (long long)item->summary.iterations);
         return true;
     }
-    return false;
+    if (!(item->summary.seconds_mean > FAR * item->summary.seconds_median))
+        return false;
+    snprintf(text, CLI_INTERVAL_TEXT,
+             "%s: an iteration takes %.4g ms in the mean, %.2f times the median that is compared.",
+             name, 1e3 * item->summary.seconds_mean,
+             item->summary.seconds_mean / item->summary.seconds_median);
+    return true;
 }
 
 /* What a row can't say in a number, of jobs under the conditions of `first`. */

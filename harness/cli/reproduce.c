@@ -260,11 +260,31 @@ static int infer_and_print(struct mp_reproduction *reproduction,
 
 /* ---- both ---- */
 
+/* What the file says after all settings, or of every job anew. */
+static int check_settings(const struct mp_reproduction *all, struct mp_error *error) {
+    const bool has_batch =
+        all->largest_batch ||
+        MP_ANY(i, all->unknowns, !strcmp(all->unknown[i].key, "tokens-per-rank"));
+    for (int i = 0; i < given.set.count; i++) {
+        const char *word = given.set.word[i];
+        MP_TRY(mp_predict_job_check_setting("--set", word, error));
+        if (!strncmp(word, "system=", 7) || !strncmp(word, "name=", 5) ||
+            !strncmp(word, "iterations=", 11) || !strncmp(word, "loads=", 6) ||
+            (has_batch && !strncmp(word, "batch=", 6)))
+            return mp_fail(error, MP_EINVAL,
+                           "--set %.100s: %s says what that is of every job; --loads takes other "
+                           "loads, and a file of your own what else",
+                           word, all->path);
+    }
+    return MP_OK;
+}
+
 static int predict_and_print(struct mp_reproduction *reproduction, const struct mp_systems *systems,
                              struct mp_error *error) {
     struct measurements measured = {.count = 0};
     struct watch watch = {.signals = cli_count_signals(), .started = mp_seconds_now()};
     mp_progress_begin(&watch.progress, stderr);
+    MP_TRY(check_settings(reproduction, error));
     for (int i = 0; i < given.iterations.count; i++)
         MP_TRY(read_flag(&measured, reproduction, given.iterations.word[i], error));
     if (given.measured)
@@ -284,8 +304,14 @@ static int reproduce(const struct cli_call *call, struct mp_error *error) {
     char path[MP_PATH_SIZE];
     MP_TRY(find_file(call->words->word[0], path, error));
     MP_TRY(mp_reproduction_load(path, call->systems, &reproduction, error));
+    const bool predicts = given.infer || given.details || given.strict || given.loads ||
+                          given.measured || given.set.count || given.iterations.count || is_drawn();
     if (!given.infer && (given.budget || given.seed || given.write))
         return mp_fail(error, MP_EINVAL, "--budget, --seed and --write go with --infer");
+    if (given.list && predicts)
+        return mp_fail(error, MP_EINVAL, "--list predicts nothing: it goes with --format alone");
+    if (given.infer && (given.details || given.strict))
+        return mp_fail(error, MP_EINVAL, "--infer goes without --details and --strict");
     MP_TRY(mp_page_check(&given.page, error));
     return given.list ? cli_print_published(reproduction, given.format.kind, error)
                       : predict_and_print(reproduction, call->systems, error);

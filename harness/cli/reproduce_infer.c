@@ -53,6 +53,7 @@ static void format_range(const struct mp_reproduce_unknown *unknown, char text[1
 
 static int fill_rows(const struct mp_inference *all, struct table *table, struct mp_error *error) {
     *table = table_of(cli_line_columns, CLI_INFERRED_COLUMNS);
+    table->drops_empty = true;
     for (int i = 0; i < all->lines; i++) {
         struct cli_line row = cli_line_of(all->line, i);
         row.use = uses[row.line->row->use];
@@ -104,8 +105,12 @@ static struct mp_infer_counts count_best(const struct mp_inference *all,
 
 static void print_summary(const struct mp_inference *all) {
     int near, refused;
+    char marks[CLI_MARKS];
     count_near(all, &near, &refused);
     puts("");
+    cli_explain_marks(all->line, all->lines, marks);
+    if (*marks)
+        table_paragraph(stdout, "%s.", marks);
     for (int use = MP_USE_FIT; use <= MP_USE_SCORE; use++) {
         struct mp_infer_counts counts = count_best(all, (enum mp_reproduce_use)use);
         table_paragraph(stdout, "%s: %d of %d inside.", uses[use], counts.inside, counts.all);
@@ -113,10 +118,11 @@ static void print_summary(const struct mp_inference *all) {
     table_paragraph(
         stdout,
         "%d sets of %d unknowns, %lld predictions; the best has the most fitted inside, "
-        "and of those the least loss, %.3f; %d are nearly as good, with at most %d "
+        "and of those the least loss, %.3f; with it %d %s nearly as good, with at most %d "
         "fewer inside and a loss within %.2f.",
         all->sets, all->reproduction->unknowns, (long long)all->predictions,
-        all->set[all->best].loss, near, MP_INFER_FEWER, MP_INFER_TOLERANCE);
+        all->set[all->best].loss, near, near == 1 ? "is" : "are", MP_INFER_FEWER,
+        MP_INFER_TOLERANCE);
     for (int i = 0; i < all->sets && refused; i++)
         if (*all->set[i].refused) {
             table_paragraph(stdout, "%d set%s could not be predicted; the first: %s.", refused,
@@ -126,10 +132,12 @@ static void print_summary(const struct mp_inference *all) {
     puts("");
 }
 
-/* Gives the sentences up. */
-static void print_sentences(json_t *sentences) {
+/* Below a heading if there are any.  Gives the sentences up. */
+static void print_sentences(const char *heading, json_t *sentences) {
     size_t i;
     json_t *sentence;
+    if (json_array_size(sentences))
+        printf("\n%s\n", heading);
     json_array_foreach(sentences, i, sentence) {
         table_paragraph(stdout, "- %s.", json_string_value(sentence));
     }
@@ -146,10 +154,8 @@ static void print_text(const struct mp_inference *all, const struct table *rows,
     for (int u = 0; u < all->reproduction->unknowns; u++)
         table_paragraph(stdout, "- %s: %s", all->reproduction->unknown[u].key,
                         all->reproduction->unknown[u].why);
-    puts("\nwhat no set explains:");
-    print_sentences(mp_infer_contradictions(all));
-    puts("\nwhy each row outside is so:");
-    print_sentences(mp_infer_outside(all));
+    print_sentences("what no set explains:", mp_infer_contradictions(all));
+    print_sentences("why each row outside is so:", mp_infer_outside(all));
 }
 
 static json_t *pack(const struct mp_inference *all, const struct table *rows,

@@ -167,9 +167,9 @@ static void explain_counts(const struct mp_reproduction *all) {
                         all->lines - inside - missing, missing);
     else
         table_paragraph(stdout, "%d inside, %d outside.", inside, all->lines - inside);
-    table_paragraph(stdout,
-                    "Inside: within the published range; a single number is met within 10 %%, "
-                    "changes and shares within 5 points.");
+    table_paragraph(
+        stdout, "Inside: within the published range; a single number, also of \"up to\", is met "
+                "within 10 %%, changes and shares within 5 points.");
     cli_explain_marks(all->line, all->lines, marks);
     if (*marks)
         table_paragraph(stdout, "%s.", marks);
@@ -381,9 +381,10 @@ static int print_text(const struct mp_reproduction *all, const struct table *lin
     }
     MP_AUTO(table) struct table table = {0};
     MP_TRY(fill_details(all, &table, error));
-    puts("\ntimes in ms, means over ranks and iterations; memory of the fullest rank;\n"
-         "bound: no system that drops nothing, keeps the gate and the exchange and leaves experts "
-         "whole takes less");
+    putchar('\n');
+    table_paragraph(stdout, "times in ms, means over ranks and iterations; memory of the fullest "
+                            "rank; bound: no system that drops nothing, keeps the gate and the "
+                            "exchange and leaves experts whole takes less");
     table_print(&table, stdout);
     return print_machine_assumptions(all, settings, error);
 }
@@ -392,6 +393,7 @@ int cli_print_reproduction(const struct mp_reproduction *all,
                            const struct mp_reproduce_settings *settings,
                            enum mp_report_format format, bool details, struct mp_error *error) {
     MP_AUTO(table) struct table lines = table_of(cli_line_columns, CLI_LINE_COLUMNS);
+    lines.drops_empty = true;
     for (int i = 0; i < all->lines; i++) {
         const struct cli_line line = cli_line_of(all->line, i);
         MP_TRY(table_fill(&lines, &line, 1, sizeof line, error));

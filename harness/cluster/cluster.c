@@ -12,7 +12,7 @@
 static int change(struct mp_cluster *cluster, struct mp_quantity *quantity, double value,
                   struct mp_error *error) {
     if (!cluster->set)
-        cluster->set = strdup("chosen with --set");
+        cluster->set = strdup("as was asked for");
     if (!cluster->set)
         return mp_fail(error, MP_ENOMEM, "no memory for the cluster");
     *quantity = (struct mp_quantity){.value = value, .assumed = true, .origin = cluster->set};

@@ -238,7 +238,7 @@ static int judge_all(const struct mp_place_loads *loads, int64_t from, struct mp
     MP_TRY(judge(loads, from, before, &decision->memory, &decision->before, error));
     MP_TRY(judge(loads, from, after, &decision->memory, &decision->after, error));
     MP_TRY(mp_place_predict(loads, from, from + 1, before, after, &moving, error));
-    if (!decision->in_sample)
+    if (!decision->in_sample || decision->placed.changes == 0)
         MP_TRY(
             mp_place_predict_system(loads, from, loads->iterations, &decision->time_system, error));
     if (moving.first > decision->before.time.first)
@@ -246,11 +246,11 @@ static int judge_all(const struct mp_place_loads *loads, int64_t from, struct mp
     return MP_OK;
 }
 
-/* Where later loads are known, those of the system at work, moves included, and planning as
- * measured; else the placement's, before any cost. */
+/* Of the system at work, moves included, and planning as measured; where it moves experts and no
+ * later loads are known, the placement's, before any cost. */
 static double share_saved(const struct mp_decision *decision) {
     double before = decision->before.time.mean, after = decision->after.time.mean;
-    if (!decision->in_sample) {
+    if (decision->time_system.mean > 0) {
         after = decision->time_system.mean;
         after += decision->interval > 0 ? decision->placed.plan_seconds / decision->interval : 0;
     }

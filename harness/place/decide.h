@@ -75,7 +75,8 @@ struct mp_decision {
     double interval; /* iterations between changes of the system; 0: fewer than two */
     struct mp_placed placed;
     struct mp_decide_side before, after;
-    struct mp_place_time time_system; /* the system at work there; zero if in_sample */
+    struct mp_place_time time_system; /* the system at work there; zero if in_sample, unless it
+                                         never moves an expert */
     double move_seconds;              /* exposed, to get to the placement */
     double saves; /* share of an iteration, after its cost as far as that can be known */
     struct mp_arena memory;

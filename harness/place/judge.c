@@ -25,6 +25,8 @@ static int run(const struct mp_place_loads *loads, const struct mp_job_file *fil
     for (int64_t i = begin; i < to; i++) {
         MP_TRY(mp_predictor_step(predictor, loads->load + i * loads->micro_batches * loads->layers,
                                  &prediction, error));
+        if (loads->predicted)
+            loads->predicted(loads->context);
         if (i < from)
             continue;
         seconds[i - from] = prediction.seconds;

@@ -28,6 +28,8 @@ struct mp_place_loads {
     bool one_source;  /* all ranks send alike, as where nobody said which sent what */
     int dense_layers; /* as in struct mp_trace_info */
     bool *never;      /* [layers][experts] no route in all iterations: padding */
+    void (*predicted)(void *context); /* after every iteration that is predicted; NULL: untold */
+    void *context;
     struct mp_arena memory;
 };
 

@@ -35,11 +35,21 @@ static bool has_nodes(const struct mp_predict_job *job) {
     return mp_topology_nodes(&topology) > 1;
 }
 
+bool mp_predict_loads_are_served(const char *source) {
+    return strstr(source, "(sglang)") || strstr(source, "(vllm-eplb)");
+}
+
 static void tell_loads(const struct mp_predict_job *job, const struct mp_trace_info *info,
                        const struct teller *teller) {
     char line[2 * MP_TEXT_SIZE];
-    tell(teller, "loads: %.2000s%s%.2000s", info->source ? info->source : "",
-         info->notes && *info->notes ? "; " : "", info->notes ? info->notes : "");
+    const char *source = info->source ? info->source : "";
+    const bool is_served = mp_predict_loads_are_served(source);
+    tell(teller, "loads: %.2000s%s%.2000s%s", source, info->notes && *info->notes ? "; " : "",
+         info->notes ? info->notes : "",
+         is_served && !mp_job_serves(&job->file.job)
+             ? "; a serving engine recorded them, and training is predicted (--set mode=prefill or "
+               "mode=decode)"
+             : "");
     if (info->of_run) {
         tell(teller,
              "loads: sums of a whole run, which say nothing of a step: proportions are the "
@@ -162,7 +172,7 @@ static int tell_options(const struct mp_predict_job *job, const struct teller *t
     for (const struct mp_option *row = mp_predict_options_table; row->name; row++) {
         mp_options_format(row, &job->options, value, sizeof value);
         mp_options_format(row, &defaults, usual, sizeof usual);
-        if (strcmp(value, usual) != 0)
+        if (strcmp(value, usual) != 0 || !mp_predict_option_counts(&job->file.job, row->name))
             continue;
         tell(teller, "predict.%s %s%s%s (default): %s", row->name, value, *row->unit ? " " : "",
              row->unit, row->help);

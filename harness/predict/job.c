@@ -150,24 +150,32 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
     return MP_OK;
 }
 
-int mp_predict_job_check_setting(const char *assignment, struct mp_error *error) {
+int mp_predict_job_check_setting(const char *flag, const char *assignment, struct mp_error *error) {
     static const char cluster[] =
         "a prediction has the ranks and nodes of its cluster: --nodes N, or --set change=nodes=N, "
         "takes so many nodes of it, a file of your own has others (moeperf show cluster)";
     static const char device[] = "that is how ranks train; a prediction has its cluster's device "
                                  "(moeperf show cluster)";
-    static const char *const others[][2] = {{"ranks=", cluster},
-                                            {"ranks-per-node=", cluster},
-                                            {"nodes=", cluster},
-                                            {"device=", device},
-                                            {"threads=", device},
-                                            {"grouped-products=", device},
-                                            {"precision=", "that is how ranks train; a prediction "
-                                                           "has predict.precision (moeperf show "
-                                                           "predict)"}};
+    static const char training[] = "that is how ranks train, and changes nothing in a prediction; "
+                                   "leave it out";
+    static const struct {
+        const char *keys, *why; /* a blank on both sides of each */
+    } others[] = {
+        {" ranks ranks-per-node nodes ", cluster},
+        {" device threads grouped-products ", device},
+        {" precision ",
+         "that is how ranks train; a prediction has predict.precision (moeperf show predict)"},
+        {" seed ", "what is drawn here has a seed of its own: --loads \"zipf seed=3\""},
+        {" auxiliary-weight text validation-share validate-every validation-batches target-loss "
+         "target-window learning-rate beta1 beta2 epsilon weight-decay checkpoint "
+         "checkpoint-every restore record record-routes ",
+         training}};
+    char key[64];
+    const int length = (int)strcspn(assignment, "=");
+    snprintf(key, sizeof key, " %.*s ", length, assignment);
     for (size_t i = 0; i < MP_LENGTH(others); i++)
-        if (!strncmp(assignment, others[i][0], strlen(others[i][0])))
-            return mp_fail(error, MP_EINVAL, "--set %.100s: %s", assignment, others[i][1]);
+        if (strstr(others[i].keys, key))
+            return mp_fail(error, MP_EINVAL, "%s %.100s: %s", flag, assignment, others[i].why);
     return MP_OK;
 }
 
@@ -184,20 +192,27 @@ static int check_inject(const struct mp_predict_job *job, struct mp_error *error
     return MP_OK;
 }
 
+bool mp_predict_option_counts(const struct mp_job *job, const char *name) {
+    if (mp_job_serves(job))
+        return strcmp(name, "recompute") && strcmp(name, "gradient-bytes") &&
+               strcmp(name, "optimizer-bytes");
+    return strcmp(name, "cache-width");
+}
+
 /* What only the other kind of iteration has would change nothing. */
 static int check_mode(const struct mp_predict_job *job, struct mp_error *error) {
-    const char *mode = mp_job_mode(&job->file.job);
-    const bool serves = mp_job_serves(&job->file.job);
-    if (!serves && job->options.cache_width != MP_AUTO)
-        return mp_fail(error, MP_EINVAL,
-                       "predict.cache-width: mode %s has no cache; leave it out, or take mode "
-                       "prefill or decode",
-                       mode);
-    if (serves && job->options.recompute != MP_RECOMPUTE_NONE)
-        return mp_fail(error, MP_EINVAL,
-                       "predict.recompute: mode %s has no backward; leave it out, or take mode "
-                       "train",
-                       mode);
+    const struct mp_job *own = &job->file.job;
+    struct mp_predict_options defaults;
+    char value[64], usual[64];
+    MP_TRY(mp_options_set_defaults(mp_predict_options_table, &defaults, error));
+    for (const struct mp_option *row = mp_predict_options_table; row->name; row++)
+        if (!mp_predict_option_counts(own, row->name) &&
+            strcmp(mp_options_format(row, &job->options, value, sizeof value),
+                   mp_options_format(row, &defaults, usual, sizeof usual)))
+            return mp_fail(error, MP_EINVAL,
+                           "predict.%s: mode %s has no %s; leave it out, or take mode %s",
+                           row->name, mp_job_mode(own), mp_job_serves(own) ? "backward" : "cache",
+                           mp_job_serves(own) ? "train" : "prefill or decode");
     return MP_OK;
 }
 

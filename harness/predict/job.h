@@ -65,9 +65,14 @@ int mp_predict_job_apply(struct mp_predict_job *job, const struct mp_yaml *mappi
 /* One "key=value"; "predict.key=value" and "options.key=value" go to those tables. */
 int mp_predict_job_set(struct mp_predict_job *job, const char *assignment,
                        const struct mp_systems *systems, struct mp_error *error);
-/* MP_EINVAL for --set of what a prediction takes from its cluster or has an option of its own for,
- * which would be in vain. */
-int mp_predict_job_check_setting(const char *assignment, struct mp_error *error);
+/* MP_EINVAL for what a prediction takes from its cluster, has an option of its own for, or only
+ * training reads, which would be in vain; `flag` is who says "key=value" or the key. */
+int mp_predict_job_check_setting(const char *flag, const char *assignment, struct mp_error *error);
+/* Whether a serving engine recorded loads, by their source. */
+bool mp_predict_loads_are_served(const char *source);
+/* Whether an option of predictions counts in the job's mode; in the others it is refused unless it
+ * has its usual value. */
+bool mp_predict_option_counts(const struct mp_job *job, const char *name);
 /* Reads the cluster, whose file is `path` (harness/suite finds it), applies `change`, and gives the
  * job its ranks.  mp_cluster_destroy. */
 int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
@@ -76,8 +81,9 @@ int mp_predict_job_cluster(struct mp_predict_job *job, const char *path,
 /* Takes what the job leaves open from loads that are in a file: layers, experts, gate and top-k (by
  * experts per token, if they say), micro-batches; of a known model whose loads say no more than
  * layers and experts, its published sizes; and unless they are to be fitted, or are of a whole run,
- * sequence and batch for as many tokens, where ranks and micro-batches divide them.  Does nothing
- * for generators.  Errors: those of reading the first block. */
+ * sequence and batch for as many tokens, where ranks and micro-batches divide them (less the rest
+ * where loads say no sources, and are split).  Does nothing for generators.  Errors: those of
+ * reading the first block. */
 int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cluster,
                          struct mp_error *error);
 

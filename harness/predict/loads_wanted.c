@@ -267,7 +267,8 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     MP_TRY(open_named(job->loads, &wanted, &stream, error));
     const struct mp_trace_shape shape = mp_trace_stream_info(stream)->shape;
     const struct known_model *model = find_model(&shape);
-    bool of_run = mp_trace_stream_info(stream)->of_run;
+    const bool of_run = mp_trace_stream_info(stream)->of_run;
+    const bool is_split = says_no_sources(mp_trace_stream_info(stream)); /* to whole tokens each */
     MP_TRY(mp_trace_next(stream, &block, error));
     sizes->layers = shape.layers;
     sizes->experts = shape.experts;
@@ -279,8 +280,12 @@ int mp_predict_job_adopt(struct mp_predict_job *job, const struct mp_cluster *cl
     if (model)
         MP_TRY(adopt_model(job, model, error));
     job->options.micro_batches = shape.micro_batches;
-    if (block && !job->fit && !of_run)
-        adopt_tokens(sizes, mp_load_total(&block->load) / mp_job_top_k(sizes) * shape.micro_batches,
-                     (int64_t)wanted.shape.ranks * shape.micro_batches);
+    if (!block || job->fit || of_run)
+        return MP_OK;
+    const int64_t parts = (int64_t)wanted.shape.ranks * shape.micro_batches;
+    int64_t tokens = mp_load_total(&block->load) / mp_job_top_k(sizes) * shape.micro_batches;
+    if (is_split && tokens > parts)
+        tokens -= tokens % parts;
+    adopt_tokens(sizes, tokens, parts);
     return MP_OK;
 }

@@ -218,7 +218,7 @@ static int set_one(struct mp_suite *suite, const char *assignment, const struct 
     for (int i = 0; i < suite->count; i++)
         measured += suite->job[i].executor != MP_EXECUTOR_PREDICTED;
     if (measured == 0)
-        MP_TRY(mp_predict_job_check_setting(assignment, error));
+        MP_TRY(mp_predict_job_check_setting("--set", assignment, error));
     for (int i = 0; i < suite->count; i++)
         MP_TRY(mp_predict_job_set(&suite->job[i], assignment, systems, error));
     return MP_OK;

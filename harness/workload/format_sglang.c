@@ -30,7 +30,8 @@ static int read_loads(const char *path, const json_t *object, struct mp_held *he
     const json_t *rows = json_object_get(object, "logical_count");
     if (!rows && json_object_get(object, "snapshots"))
         return mp_fail(error, MP_EFORMAT,
-                       "%s: no logical_count but snapshots: a vllm-eplb dump is read as that",
+                       "%s: no logical_count but snapshots, as vLLM dumps them: moeperf import "
+                       "--as vllm-eplb reads those",
                        path);
     MP_TRY(mp_json_array(path, rows, "logical_count", 0, error));
     MP_TRY(mp_json_array(path, json_array_get(rows, 0), "logical_count[0]", 0, error));

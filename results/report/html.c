@@ -67,7 +67,7 @@ static int write_intervals(const void *context, struct page *page, struct mp_err
                            "best.",
                            error));
     if (*own->sentences) {
-        fputs("<h2>What no set explains</h2>\n", page->out);
+        fputs("<h2>What is outside, and why</h2>\n", page->out);
         page_lines(page->out, own->sentences);
     }
     fputs("<h2>In numbers</h2>\n", page->out);

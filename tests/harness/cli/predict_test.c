@@ -4,6 +4,7 @@
 #define SMALL                                                                                      \
     "--cluster fastermoe-johnny --quiet --iterations 6 --set layers=2 --set width=128 "            \
     "--set heads=4 --set experts=32 --set expert-width=256 --set sequence=64 "
+#define MOVED SMALL LOADS "--system eplb:interval=4 "
 #define LOADS "--loads 'w6 heat=0.4 period=2 seed=9' "
 
 /* ---- the table and the object ---- */
@@ -16,8 +17,15 @@ TEST(the_table_says_that_nothing_was_measured) {
                 "\nfssdp ", "\nnodewise ", "\nbound ", "bound: no system that drops nothing",
                 "\nfssdp: its reshard-interval, 100 iterations, is longer than these 6: ",
                 "It rests on ", "--assumptions lists them all", FITS);
-    assert_says("moeperf predict --assumptions --system fssdp:reshard-interval=6 " SMALL LOADS, 0,
-                "predict.gradient-bytes 2 B", LACKS("reshard-interval,"));
+    assert_says(
+        "moeperf predict --assumptions --system fssdp:reshard-interval=6 --nodes 1 " SMALL LOADS, 0,
+        "predict.gradient-bytes 2 B", "cluster: nodes 1: as was asked for",
+        LACKS("reshard-interval,"));
+    AUTO(json) json_t *moved = json_of("moeperf predict --json " MOVED, 0);
+    assert_says("moeperf predict " MOVED, 0,
+                formatted("\neplb:interval=4: an iteration takes %.4g ms in the mean, ",
+                          number(moved, "systems/1/ms_mean")),
+                LACKS("\nep: an"), FITS);
     assert_says("moeperf predict " SMALL LOADS "--nodes 1 --vary batch=32,64 --system fssdp "
                 "--system fssdp:reshard-interval=6 | grep -c 'reshard-interval,'",
                 0, "1\n");
@@ -280,6 +288,15 @@ TEST(a_trace_gives_its_shape) {
                     2, "loads: one.csv has 1 expert, and", "--set gate=switch");
     assert_says("moeperf predict --cluster fastermoe-johnny --trace one.csv --fit --set experts=16",
                 2, "source 3 has no routes that could be scaled");
+}
+
+/* No zero stands for what was not worked out. */
+TEST(a_bound_that_takes_long_is_left_out) {
+    assert_says("moeperf predict --cluster h100 --nodes 16 --loads w0 --iterations 1 --set "
+                "layers=58 --set experts=256 --set gate=softmax --set top-k=8 --set width=64 --set "
+                "heads=1 --set batch=128 --set sequence=32 --system llep --format csv | "
+                "grep -c '[0-9],,,[0-9.]*,0$'",
+                0, "2\n");
 }
 
 /* ---- the database ---- */

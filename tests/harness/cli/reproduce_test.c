@@ -15,6 +15,11 @@ TEST(names_are_checked) {
     assert_says("moeperf reproduce laer --infer --budget 5", 2, "a budget of 5 predictions");
     assert_says("moeperf reproduce laer --infer --loads zipf", 2, "loads are an unknown");
     assert_says("moeperf reproduce laer --infer --write --set layers=2", 2, "goes without --set");
+    assert_says("moeperf reproduce laer --set iterations=3", 2, "says what that is of every job");
+    assert_says("moeperf reproduce tamoe --set batch=64", 2, "says what that is of every job");
+    assert_says("moeperf reproduce laer --list --html x.html", 2, "--list predicts nothing");
+    assert_says("moeperf reproduce laer --list --set layers=2", 2, "--list predicts nothing");
+    assert_says("moeperf reproduce laer --infer --strict", 2, "--infer goes without");
     assert_says("moeperf reproduce laer --html gone/x.html", 2, "can't write gone/x.html",
                 LACKS("predicted"));
 }
@@ -54,7 +59,7 @@ TEST(numbers_hang_together) {
     assert_says(draws ? "moeperf reproduce laer --details --html laer.html"
                       : "moeperf reproduce laer --details",
                 0, shown, "assumed, the same for every row", "times in ms", "bound /\n",
-                "loads.spread: ", "moeperf reproduce laer --infer");
+                "loads.spread: ", "moeperf reproduce laer --infer", FITS);
     if (draws) { /* one chart, of the same numbers */
         assert_says("grep -c 'data-chart=\"intervals\"' laer.html", 0, "1\n");
         assert_says(
@@ -64,7 +69,7 @@ TEST(numbers_hang_together) {
                     "1\n");
     }
     assert_says("moeperf reproduce laer --set layers=2 --format latex", 0,
-                "\\caption{laer; (d): derived, ");
+                "\\caption{laer; (d): derived, ", "  published row & published & ours");
     assert_says("moeperf reproduce laer --set layers=2 --format csv", 0, LACKS("(d): derived"));
 }
 
@@ -87,15 +92,6 @@ TEST(details_say_how_near_the_bound_is) {
     assert_true(known > 1 && known < cells);
 }
 
-/* What a paper's file says is inside is so; without loads as they were inferred it is said what is
- * not. */
-TEST(what_is_inside_stays_inside) {
-    for (const struct mp_paper *paper = mp_papers; paper->name; paper++)
-        assert_runs(formatted("moeperf reproduce %s --strict >/dev/null", paper->name));
-    assert_says("moeperf reproduce laer --strict --loads \"zipf exponent=0\"", 1,
-                "is outside with");
-}
-
 static size_t outside_of(const json_t *result) {
     size_t i, outside = 0;
     const json_t *line;
@@ -105,10 +101,34 @@ static size_t outside_of(const json_t *result) {
     return outside;
 }
 
+/* What a paper's file and the page say is inside is so; without loads as they were inferred it is
+ * said what is not. */
+TEST(what_is_inside_stays_inside) {
+    AUTO(text) char *page = shell("moeperf help papers", 0);
+    for (const struct mp_paper *paper = mp_papers; paper->name; paper++) {
+        AUTO(json)
+        json_t *result = json_of(formatted("moeperf reproduce %s --strict --json", paper->name), 0);
+        const size_t outside = outside_of(result);
+        size_t i, all = 0, kept[4];
+        const json_t *line;
+        json_array_foreach(member(result, "lines"), i, line) {
+            all += !json_is_null(member(line, "ours"));
+        }
+        const char *row = strstr(page, formatted("\n    %s ", paper->name));
+        assert_non_null(row);
+        assert_int_equal(
+            sscanf(row, " %*s %zu of %zu %zu of %zu", kept, kept + 1, kept + 2, kept + 3), 4);
+        assert_numbers(kept[0] + kept[2], all - outside, kept[1] + kept[3], all);
+    }
+    assert_says("moeperf reproduce laer --strict --loads \"zipf exponent=0\"", 1,
+                "is outside with");
+}
+
 /* Where a set explains nothing, that is what the file says, and it can be read again. */
 TEST(a_file_with_nothing_inside_can_be_read) {
     assert_runs(formatted("cp %s/harness/suites/paper/tamoe.yaml nothing.yaml", MOEPERF_SOURCE));
-    assert_runs("moeperf reproduce nothing.yaml --infer --budget 80 --seed 5 --write >/dev/null");
+    assert_says("moeperf reproduce nothing.yaml --infer --budget 80 --seed 5 --write", 0,
+                "\n(2): second-hand, ", LACKS("what no set explains"));
     assert_runs("moeperf reproduce nothing.yaml --strict >/dev/null");
 }
 

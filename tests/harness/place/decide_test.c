@@ -8,6 +8,12 @@ TEST_END(decision, struct mp_decision, mp_decision_destroy(it))
 
 enum { LAYERS = 2, EXPERTS = 32, STEPS = 24 };
 
+static int predicted; /* iterations of the last decision */
+
+static void count_predicted(void *context) {
+    ++*(int *)context;
+}
+
 static struct mp_decision decide(const char *system, const char *option, count_of *count,
                                  int64_t iterations) {
     struct mp_decision decision;
@@ -15,6 +21,9 @@ static struct mp_decision decide(const char *system, const char *option, count_o
     AUTO(cluster)
     struct mp_cluster *cluster = make_placed_job(&job, system, ONE_NODE, LAYERS, EXPERTS);
     AUTO(loads) struct mp_place_loads loads = make_loads(iterations, LAYERS, EXPERTS, count);
+    loads.predicted = count_predicted;
+    loads.context = &predicted;
+    predicted = 0;
     set(&job, option);
     if (!strcmp(system, "eplb"))
         set(&job, "options.replicas=40");
@@ -56,6 +65,7 @@ TEST(what_stays_hot_is_placed) {
     AUTO(decision) struct mp_decision decision = decide("eplb", "options.interval=2", hot, STEPS);
     assert_reason(&decision, MP_DECIDE_SAVES);
     assert_true(decision.saves > 0.1);
+    assert_int_equal(predicted, 2 * STEPS / 2 + 1 + STEPS);
     const double total = 4 * 230 + 28 * 40;
     assert_within(decision.expert_balance, 230 * EXPERTS / total, 1e-9);
     assert_within(decision.rank_balance, 920 * RANKS / total, 1e-9);
@@ -73,6 +83,16 @@ TEST(what_stays_hot_is_placed) {
     assert_true(mp_decide_benefit(&decision.lag[0]) > 0.9);
     assert_true(mp_decide_benefit(&decision.lag[4]) > 0.9);
     assert_int_equal(decision.lag[5].samples, 0); /* 50 */
+}
+
+/* On the loads that a placement is made of, too: lp splits each step's routes over its replicas as
+ * engines that spread them evenly do not. */
+TEST(who_never_moves_an_expert_is_judged_at_work) {
+    AUTO(decision) struct mp_decision lp = decide("lp", "options.replicas=2", hot, 1);
+    AUTO(decision) struct mp_decision eplb = decide("eplb", "options.interval=1", hot, 1);
+    assert_true(lp.in_sample && eplb.in_sample && eplb.time_system.mean == 0);
+    assert_true(lp.time_system.mean < lp.after.time.mean);
+    assert_within(lp.saves, 1 - lp.time_system.mean / lp.before.time.mean, 1e-9);
 }
 
 /* One expert is hot, another one each time. */

@@ -282,6 +282,16 @@ TEST_ROWS(tokens_of_a_trace_become_sequences, sequences, row) {
     assert_int_equal(job.options.micro_batches, row->micro_batches);
 }
 
+/* 600 tokens of nobody: 37 of each rank. */
+TEST(tokens_that_are_split_leave_no_rest) {
+    AUTO(job) struct mp_predict_job job;
+    AUTO(cluster) struct mp_cluster *cluster = make_job(&job, "system=ep", "loads=tokens.mptrace");
+    write_shape("tokens.mptrace", (struct mp_trace_shape){1, 48, 5, 1, 2}, 25);
+    assert_works(mp_predict_job_adopt(&job, cluster, &error));
+    assert_numbers(job.file.job.sequence, 37, job.file.job.batch, 16);
+    assert_works(mp_predict_job_check(&job, cluster, &error));
+}
+
 /* Without a file there is nothing to take sizes from. */
 TEST_TURNS(generated_loads_leave_a_job_as_it_is, 2, i) {
     static const char *const loads[] = {"loads=", "loads=w6 period=2"};
@@ -497,6 +507,11 @@ TEST(assumptions_are_what_nobody_said) {
     assert_int_equal(strncmp(said, "\nloads: generator zipf", 22), 0);
     assert_int_equal(assumed(&job, cluster, "predict.reserve 0.1 (default)"), 1);
     assert_int_equal(assumed(&job, cluster, "predict.precision"), 0);
+    assert_numbers(assumed(&job, cluster, "predict.optimizer-bytes"), 1,
+                   assumed(&job, cluster, "predict.cache-width"), 0);
+    set(&job, "mode=decode");
+    assert_numbers(assumed(&job, cluster, "predict.optimizer-bytes"), 0,
+                   assumed(&job, cluster, "predict.cache-width"), 1);
     assert_numbers(assumed(&job, cluster, of_levels), 0, assumed(&job, cluster, of_leader), 0);
     set(&job, "exchange=two-level");
     assert_int_equal(assumed(&job, cluster, of_levels), 2); /* node and cluster */

@@ -506,7 +506,7 @@ RUNS_TEST(intervals_have_all_their_numbers) {
     make_library(folder);
     AUTO(text) char *page = file_text(write_intervals(folder, path));
     assert_count(page, "<script", 3);
-    assert_contains(page, "<h2>What no set explains</h2>", "published 2");
+    assert_contains(page, "<h2>What is outside, and why</h2>", "published 2");
     AUTO(json) json_t *data = data_of(page);
     const json_t *rows = rows_of(data, "intervals", 0);
     assert_int_equal(json_array_size(rows), 3);
