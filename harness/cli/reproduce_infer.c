@@ -213,7 +213,8 @@ static void fill_line(const struct mp_reproduced *line, const char *what, struct
     snprintf(row->label, sizeof row->label, "%.120s", name);
     cli_format_published(published, published_text);
     cli_format_figure(published->unit, line->value, number);
-    snprintf(row->text, sizeof row->text, "published %s; %s %s, %s", published_text, what, number,
+    snprintf(row->text, sizeof row->text, "published %s; %s %s%s, %s", published_text, what, number,
+             line->out_of_memory ? " *" : "",
              isnan(line->value) ? "not predicted"
              : line->is_inside  ? "inside"
                                 : "outside");

@@ -65,6 +65,7 @@ TEST(numbers_hang_together) {
         assert_says(
             formatted("grep -o 'published 26.33 s (d); predicted %s, [a-z]*' laer.html", shown), 0,
             shown);
+        assert_runs("grep -q 'published up to 1.50; predicted [0-9.]* [*], ' laer.html");
         assert_says("grep -c '^(d): derived, not stated in the paper\\|>(d): derived' laer.html", 0,
                     "1\n");
     }
