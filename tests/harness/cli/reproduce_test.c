@@ -166,6 +166,18 @@ TEST(inferring_is_kept_in_the_file) {
                 "  command: \"moeperf reproduce laer --infer --budget 56 --seed 5 --write\"");
 }
 
+/* Nor is a number of the best set without its mark. */
+TEST(what_does_not_fit_is_said_of_the_best_set) {
+    assert_runs(formatted("cp %s/harness/suites/paper/hetumoe.yaml h.yaml", MOEPERF_SOURCE));
+    AUTO(json)
+    json_t *told = json_of("moeperf reproduce h.yaml --infer --budget 64 --write "
+                           "--json",
+                           0);
+    AUTO(json) json_t *again = json_of("moeperf reproduce h.yaml --json", 0);
+    assert_has(told, "lines/0/out_of_memory", "true", "lines/1/out_of_memory", "false");
+    assert_has(again, "lines/0/out_of_memory", "true", "lines/1/out_of_memory", "false");
+}
+
 /* Under the set that is kept, of which DeepSpeed drops what is published: sign and order of
  * SwiftMoE's times, which both systems' costs of weights and gradients are needed for. */
 TEST(swiftmoe_is_faster_as_published) {
