@@ -181,7 +181,7 @@ int cli_print_inference(const struct mp_inference *all, enum mp_report_format fo
         print_text(all, &rows, &unknowns);
         return MP_OK;
     }
-    table_write(&rows, format, all->reproduction->name, stdout);
+    cli_write_lines(all->reproduction->name, all->line, all->lines, &rows, format);
     putchar('\n');
     table_write(&unknowns, format, "unknowns", stdout);
     return MP_OK;

@@ -174,6 +174,8 @@ TEST(what_does_not_fit_is_said_of_the_best_set) {
                            "--json",
                            0);
     AUTO(json) json_t *again = json_of("moeperf reproduce h.yaml --json", 0);
+    assert_says("moeperf reproduce h.yaml --infer --budget 64 --format markdown", 0,
+                "; \\*: by prediction one of the jobs does not fit into memory**\n");
     assert_has(told, "lines/0/out_of_memory", "true", "lines/1/out_of_memory", "false");
     assert_has(again, "lines/0/out_of_memory", "true", "lines/1/out_of_memory", "false");
 }
