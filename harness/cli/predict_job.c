@@ -43,6 +43,10 @@ int cli_read_job_flags(const struct cli_job_flags *flags, struct cli_job_setting
         if (!strncmp(flags->set.word[i], "system=", 7))
             return mp_fail(error, MP_EINVAL, "--set %.100s: --system NAME says which",
                            flags->set.word[i]);
+        if ((flags->trace || flags->loads) && (!strncmp(flags->set.word[i], "routing=", 8) ||
+                                               !strncmp(flags->set.word[i], "skew-", 5)))
+            return mp_fail(error, MP_EINVAL, "--set %.100s: --trace or --loads says what is routed",
+                           flags->set.word[i]);
         settings->all.item[settings->all.count++] = flags->set.word[i];
     }
     return MP_OK;

@@ -21,7 +21,7 @@ static int check_key(const char *key, struct mp_error *error) {
                            "levels.NAME.bandwidth or .latency can be varied; "
                            "systems with other options by --system NAME:OPTION=VALUE",
                            key);
-    return strcmp(key, "nodes") ? mp_predict_job_check_setting("--vary", key, error) : MP_OK;
+    return strcmp(key, "nodes") != 0 ? mp_predict_job_check_setting("--vary", key, error) : MP_OK;
 }
 
 int cli_axes_add(struct cli_axes *axes, const char *text, struct mp_error *error) {

@@ -24,6 +24,9 @@ void cli_format_published(const struct mp_paper_row *row, char text[80]);
 enum { CLI_MARKS = 512 };
 /* What the marks mean that rows have; "": none has one. */
 void cli_explain_marks(const struct mp_reproduced line[], int lines, char text[CLI_MARKS]);
+/* The table of a paper's lines for other programs; its title explains the marks. */
+void cli_write_lines(const char *paper, const struct mp_reproduced line[], int lines,
+                     const struct table *table, enum mp_report_format format);
 /* "1.50 .. 2.00 s" */
 void cli_format_interval(enum mp_paper_unit unit, struct mp_infer_interval interval, char text[80]);
 

@@ -181,7 +181,7 @@ int cli_print_inference(const struct mp_inference *all, enum mp_report_format fo
         print_text(all, &rows, &unknowns);
         return MP_OK;
     }
-    table_write(&rows, format, all->reproduction->name, stdout);
+    cli_write_lines(all->reproduction->name, all->line, all->lines, &rows, format);
     putchar('\n');
     table_write(&unknowns, format, "unknowns", stdout);
     return MP_OK;
@@ -213,7 +213,8 @@ static void fill_line(const struct mp_reproduced *line, const char *what, struct
     snprintf(row->label, sizeof row->label, "%.120s", name);
     cli_format_published(published, published_text);
     cli_format_figure(published->unit, line->value, number);
-    snprintf(row->text, sizeof row->text, "published %s; %s %s, %s", published_text, what, number,
+    snprintf(row->text, sizeof row->text, "published %s; %s %s%s, %s", published_text, what, number,
+             line->out_of_memory ? " *" : "",
              isnan(line->value) ? "not predicted"
              : line->is_inside  ? "inside"
                                 : "outside");

@@ -279,16 +279,21 @@ static int fill_details(const struct mp_reproduction *all, struct table *table,
     return code;
 }
 
+void cli_write_lines(const char *paper, const struct mp_reproduced line[], int lines,
+                     const struct table *table, enum mp_report_format format) {
+    char marks[CLI_MARKS], title[CLI_MARKS + 80];
+    cli_explain_marks(line, lines, marks);
+    if (format == MP_REPORT_CSV) /* whose title is a column */
+        *marks = '\0';
+    snprintf(title, sizeof title, "%.70s%s%s", paper, *marks ? "; " : "", marks);
+    table_write(table, format, title, stdout);
+}
+
 /* The tables alone. */
 static int write_tables(const struct mp_reproduction *all, const struct table *lines,
                         enum mp_report_format format, bool details, struct mp_error *error) {
     MP_AUTO(table) struct table table = {0};
-    char marks[CLI_MARKS], title[CLI_MARKS + 80];
-    cli_explain_marks(all->line, all->lines, marks);
-    if (format == MP_REPORT_CSV) /* whose title is a column */
-        *marks = '\0';
-    snprintf(title, sizeof title, "%.70s%s%s", all->name, *marks ? "; " : "", marks);
-    table_write(lines, format, title, stdout);
+    cli_write_lines(all->name, all->line, all->lines, lines, format);
     if (details) {
         MP_TRY(fill_details(all, &table, error));
         putchar('\n');

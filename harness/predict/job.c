@@ -193,10 +193,10 @@ static int check_inject(const struct mp_predict_job *job, struct mp_error *error
 }
 
 bool mp_predict_option_counts(const struct mp_job *job, const char *name) {
-    if (mp_job_serves(job))
-        return strcmp(name, "recompute") && strcmp(name, "gradient-bytes") &&
-               strcmp(name, "optimizer-bytes");
-    return strcmp(name, "cache-width");
+    if (!mp_job_serves(job))
+        return strcmp(name, "cache-width") != 0;
+    return strcmp(name, "recompute") != 0 && strcmp(name, "gradient-bytes") != 0 &&
+           strcmp(name, "optimizer-bytes") != 0;
 }
 
 /* What only the other kind of iteration has would change nothing. */
@@ -208,7 +208,7 @@ static int check_mode(const struct mp_predict_job *job, struct mp_error *error) 
     for (const struct mp_option *row = mp_predict_options_table; row->name; row++)
         if (!mp_predict_option_counts(own, row->name) &&
             strcmp(mp_options_format(row, &job->options, value, sizeof value),
-                   mp_options_format(row, &defaults, usual, sizeof usual)))
+                   mp_options_format(row, &defaults, usual, sizeof usual)) != 0)
             return mp_fail(error, MP_EINVAL,
                            "predict.%s: mode %s has no %s; leave it out, or take mode %s",
                            row->name, mp_job_mode(own), mp_job_serves(own) ? "backward" : "cache",

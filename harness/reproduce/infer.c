@@ -201,6 +201,7 @@ static void predict_set(struct mp_inference *all, struct mp_reproduction *reprod
     for (int i = 0; i < all->lines; i++) {
         set->share[i] = share_of(reproduction, reproduction->line[i].row);
         set->number[i] = reproduction->line[i].value;
+        set->out_of_memory[i] = reproduction->line[i].out_of_memory;
     }
     fill_quantities(reproduction, set);
     set->loss = loss_of(all, set);
@@ -242,6 +243,7 @@ static void find_best(struct mp_inference *all) {
             all->best = i;
     for (int i = 0; i < all->lines; i++) {
         all->line[i].value = all->set[all->best].number[i];
+        all->line[i].out_of_memory = all->set[all->best].out_of_memory[i];
         all->line[i].is_inside = mp_infer_inside(all, all->best, i);
     }
 }

@@ -39,6 +39,7 @@ struct mp_infer_set {
     double place[MP_REPRODUCE_UNKNOWNS]; /* 0 .. 1 in its range */
     char value[MP_REPRODUCE_UNKNOWNS][MP_REPRODUCE_VALUE];
     double number[MP_INFER_LINES];
+    bool out_of_memory[MP_INFER_LINES];
     double quantity[MP_REPRODUCE_PARTS][MP_INFER_QUANTITIES];
     double share[MP_INFER_LINES]; /* MP_INFER_MOE of the row's first job, in the row's cells */
     int fitted;                   /* numbers inside */

@@ -83,6 +83,8 @@ static const struct refused_line bad_inputs[] = {
      "moeperf reproduce: --set threads=2: that is how ranks train; "},
     {"moeperf predict --cluster b200 --loads balanced --vary seed=1,2",
      "moeperf predict: --vary seed: what is drawn here has a seed of its own: "},
+    {"moeperf predict --cluster b200 --loads balanced --set routing=skewed",
+     "moeperf predict: --set routing=skewed: --trace or --loads says what is routed\n"},
     {"moeperf predict --cluster b200 --loads balanced --set system=llep",
      "moeperf predict: --set system=llep: --system NAME says which\n"},
     {"moeperf predict --cluster b200 --loads balanced --set predict.cache-width=576",

@@ -65,6 +65,7 @@ TEST(numbers_hang_together) {
         assert_says(
             formatted("grep -o 'published 26.33 s (d); predicted %s, [a-z]*' laer.html", shown), 0,
             shown);
+        assert_runs("grep -q 'published up to 1.50; predicted [0-9.]* [*], ' laer.html");
         assert_says("grep -c '^(d): derived, not stated in the paper\\|>(d): derived' laer.html", 0,
                     "1\n");
     }
@@ -163,6 +164,20 @@ TEST(inferring_is_kept_in_the_file) {
     json_decref(first);
     assert_says("cat copy.yaml", 0,
                 "  command: \"moeperf reproduce laer --infer --budget 56 --seed 5 --write\"");
+}
+
+/* Nor is a number of the best set without its mark. */
+TEST(what_does_not_fit_is_said_of_the_best_set) {
+    assert_runs(formatted("cp %s/harness/suites/paper/hetumoe.yaml h.yaml", MOEPERF_SOURCE));
+    AUTO(json)
+    json_t *told = json_of("moeperf reproduce h.yaml --infer --budget 64 --write "
+                           "--json",
+                           0);
+    AUTO(json) json_t *again = json_of("moeperf reproduce h.yaml --json", 0);
+    assert_says("moeperf reproduce h.yaml --infer --budget 64 --format markdown", 0,
+                "; \\*: by prediction one of the jobs does not fit into memory**\n");
+    assert_has(told, "lines/0/out_of_memory", "true", "lines/1/out_of_memory", "false");
+    assert_has(again, "lines/0/out_of_memory", "true", "lines/1/out_of_memory", "false");
 }
 
 /* Under the set that is kept, of which DeepSpeed drops what is published: sign and order of
