@@ -210,13 +210,13 @@ static void make_up_still(uint64_t *random, enum still still, struct fitted_case
  * that are alike share the update, too. */
 TEST_RANDOM(where_nothing_moves_it_is_the_time) {
     double worst = 1, sum = 0;
-    int count = test_cases(60);
+    int count = test_cases(30);
     for (int i = 0; i < count; i++) {
         AUTO(forget) struct fitted_case made = {0};
         make_up_still(random, (enum still)(i % STILLS), &made);
         stay_at_home(random, &made.test);
         AUTO(predictor) struct mp_predictor *predictor = predictor_of(&made);
-        AUTO(bound) struct mp_bound *bound = bound_of(&made, 0);
+        AUTO(bound) struct mp_bound *bound = bound_of(&made, 600);
         double taken = test_step(predictor, &made.test).seconds;
         double share = least_of(bound, made.test.load) / taken;
         worst = fmin(worst, share);

@@ -21,25 +21,22 @@ static double total_loss(struct small_trainer *small) {
     return loss;
 }
 
-/* Slope of the loss in a direction, from both sides. */
-static double difference(struct small_trainer *small, float *parameter, const float direction[],
-                         size_t count, double step) {
+/* Whether the loss has the slope in a direction, from so far to so far. */
+static bool has_slope(struct small_trainer *small, float *parameter, const float direction[],
+                      size_t count, double from, double to, double slope, double *measured) {
     double loss[2];
     AUTO(allocated) float *kept = malloc(count * sizeof *kept);
     assert_non_null(kept);
     memcpy(kept, parameter, count * sizeof *kept);
-    for (int side = 0; side < 2; side++) {
-        float by = (float)(side ? -step : step);
+    for (int end = 0; end < 2; end++) {
+        float by = (float)(end ? to : from);
         for (size_t i = 0; i < count; i++)
             parameter[i] = kept[i] + by * direction[i];
-        loss[side] = total_loss(small);
+        loss[end] = total_loss(small);
     }
     memcpy(parameter, kept, count * sizeof *kept);
-    return (loss[0] - loss[1]) / (2 * step);
-}
-
-static bool is_near(double measured, double slope, double step) {
-    return fabs(measured - slope) <= 0.02 * fabs(slope) + 2e-6 / step;
+    *measured = (loss[1] - loss[0]) / (to - from);
+    return fabs(*measured - slope) <= 0.02 * fabs(slope) + 4e-6 / (to - from);
 }
 
 /* (loss(p + h d) - loss(p - h d)) / 2h against gradient . d, with d along the gradient mixed with
@@ -64,16 +61,17 @@ static void check_direction(struct small_trainer *small, const char *name, float
             slope += (double)direction[i] * (double)gradient[i];
         }
         /* A step that changes the loss by about 2e-3: far above rounding, still nearly straight.
-         * Where it meets a kink of a gate's loss, a smaller one does not. */
-        double step = fmin(1e-3 / fabs(slope), 0.05);
-        double measured = difference(small, parameter, direction, count, step);
-        if (!is_near(measured, slope, step)) {
-            step /= 8;
-            measured = difference(small, parameter, direction, count, step);
-        }
-        if (!is_near(measured, slope, step)) {
+         * Where it meets a kink of a gate's loss, a smaller one does not, or one of its sides. */
+        const double step = fmin(1e-3 / fabs(slope), 0.05), less = step / 8;
+        const double ends[][2] = {{0, less}, {-less, 0}, {-less, less}, {-step, step}};
+        double measured;
+        int tries = 4;
+        while (tries > 0 && !has_slope(small, parameter, direction, count, ends[tries - 1][0],
+                                       ends[tries - 1][1], slope, &measured))
+            tries--;
+        if (tries == 0) {
             print_error("%s: gradient says %.6g, differences %.6g (step %.3g)\n", name, slope,
-                        measured, step);
+                        measured, less);
             fail();
         }
     }

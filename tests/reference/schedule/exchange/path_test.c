@@ -352,7 +352,7 @@ static void check_tokens(int rank, const struct mp_exchange_path *path) {
 
 TEST_RANDOM(tokens_go_once_to_every_group_of_all_levels) {
     int deepest = 0;
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 60 || (deepest < MP_MOST_LEVELS && i < 6000); i++) {
         memset(&tokens, 0, sizeof tokens);
         tokens.levels = draw_levels(random);
         const int ranks = tokens.levels.groups[0].ranks;
