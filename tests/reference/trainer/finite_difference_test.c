@@ -64,7 +64,7 @@ static void check_direction(struct small_trainer *small, const char *name, float
          * Where it meets a kink of a gate's loss, a smaller one does not, or one of its sides. */
         const double step = fmin(1e-3 / fabs(slope), 0.05), less = step / 8;
         const double ends[][2] = {{0, less}, {-less, 0}, {-less, less}, {-step, step}};
-        double measured;
+        double measured = NAN;
         int tries = 4;
         while (tries > 0 && !has_slope(small, parameter, direction, count, ends[tries - 1][0],
                                        ends[tries - 1][1], slope, &measured))
