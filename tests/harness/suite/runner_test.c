@@ -363,6 +363,8 @@ static void check_kept_later(bool is_locked) {
                     "silent|failed|it ended well, and rank 0 has recorded "
                     "nothing|0\nkilled|failed|ended by signal 9 (Killed)|5\n"
                     "fine2|complete|NULL|5");
+        assert_contains(said(&session), i ? ": job fine2: is already run 5 of results.db\n"
+                                          : ": job fine2: added as run 5 of results.db\n");
     }
 }
 
