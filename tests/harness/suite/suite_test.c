@@ -71,6 +71,7 @@ TEST(common_may_have_nothing_under_it) {
     AUTO(suite) struct mp_suite suite;
     assert_works(
         load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, &error));
+    assert_numbers(suite.repeat, 1, suite.timeout, 3600);
 }
 
 TEST(the_command_line_has_the_last_word) {
