@@ -30,6 +30,7 @@ static void launch(const char *script, struct mp_launch *job, bool has_launcher,
 TEST(success_is_complete) {
     struct mp_launch job = {.threads = 3, .timeout = PATIENCE};
     struct mp_launch_result result;
+    setenv("OMP_NUM_THREADS", "7", 1); /* the job says it */
     launch("echo progress 1 2 5.5 10.25\n"
            "echo words of a library\n"
            "printf 'progress 2 2 4.25 9.5\\n'\n"
@@ -64,7 +65,9 @@ static const struct failure_case failures[] = {
     {"mpirun's word on a rank",
      "echo 'moeperf-train: rank 0: lost rank 1' >&2\n"
      "echo 'mpirun noticed that process rank 1 with PID 0 on node n exited on signal 11 "
-     "(Segmentation fault).' >&2\necho ------- >&2\nexit 139\n",
+     "(Segmentation fault).' >&2\necho ------- >&2\n"
+     "echo 'mpirun noticed that process rank 2 with PID 0 on node n exited on signal 9' >&2\n"
+     "exit 139\n",
      "rank 1 was ended by signal 11 (Segmentation fault)"},
     {"words before mpirun's", "echo 'a library: gone' >&2\n" MPIRUN_FRAME "exit 1\n",
      "exit status 1; its last words: a library: gone"},
@@ -76,7 +79,8 @@ static const struct failure_case failures[] = {
      "exit status 1; its last words: There are not enough slots"},
     {"brackets that are no daemon's", "echo '[rank 0] gone' >&2\nexit 1\n",
      "exit status 1; its last words: [rank 0] gone"},
-    {"control characters", "printf 'moeperf-train: a\\033[31mb\\tc\\n' >&2\nexit 2\n", "a?[31mb?c"},
+    {"control characters", "printf 'a\\000\\nmoeperf-train: a\\033[31mb\\tc\\n' >&2\nexit 2\n",
+     "a?[31mb?c"},
 };
 
 TEST_EACH(failure_has_a_reason, failures, c) {
@@ -214,7 +218,8 @@ TEST(output_of_any_shape_is_survived) {
     launch("head -c 100000 /dev/zero | tr '\\0' x\necho\n"
            "printf 'progress 1'; sleep 0.2; echo ' 3 2.5 1.5'\n"
            "head -c 3000 /dev/urandom\necho\necho progress 2 3 nonsense\n"
-           "echo progress 2 3 nan 1.5\nprintf 'progress 3 3 1 1'\n",
+           "echo progress 2 3 nan 1.5\nprintf 'progress 3 3 1 %01000d\\n' 1\n"
+           "printf 'progress 3 3 1 1'\n",
            &job, false, &result);
     assert_int_equal(result.end, MP_LAUNCH_COMPLETE);
     assert_int_equal(result.progress.iteration, 2); /* the last one was no whole line */

@@ -43,7 +43,7 @@ static void write_spool(const char *path, bool is_cut) {
 static const char trainer[] =
     "for cut in cut-*.spool; do mv $cut \"$3/rank-0000.spool\"; break; done\n"
     "case $(grep '^name:' \"$1\") in\n"
-    "*fine*) echo progress 5 5 1.5 10;;\n"
+    "*fine*) echo progress 5 5 $OMP_NUM_THREADS.5 10;;\n"
     "*wrong*) echo 'moeperf-train: something is wrong' >&2; exit 2;;\n"
     "*killed*) echo progress 5 9 1.5 10; kill -9 $$;;\n"
     "*hangs*) trap 'exit 1' TERM; while :; do sleep 0.1; done;;\n"
@@ -121,11 +121,19 @@ static const char *path_of(const struct session *session, const char *name) {
     return path;
 }
 
+static const char *said(struct session *session) {
+    static char text[1 << 14];
+    rewind(session->said);
+    text[fread(text, 1, sizeof text - 1, session->said)] = '\0';
+    return text;
+}
+
 TEST(every_end_is_recorded_and_the_next_job_runs) {
     AUTO(session) struct session session;
-    begin(&session, "", "fine wrong killed silent fine2");
+    begin(&session, "", "fine wrong killed silent fine2 silent2");
+    session.suite.job[5].file.job.record = false;
     run(&session);
-    assert_numbers(session.result.complete, 2, session.result.failed, 3);
+    assert_numbers(session.result.complete, 3, session.result.failed, 3);
     assert_int_equal(session.result.interrupted, 0);
     assert_rows(session.store,
                 "SELECT job, system, status, reason, iterations FROM v_run ORDER BY run_id",
@@ -133,7 +141,8 @@ TEST(every_end_is_recorded_and_the_next_job_runs) {
                 "wrong|fssdp|failed|something is wrong|5\n"
                 "killed|fssdp|failed|ended by signal 9 (Killed)|5\n"
                 "silent|fssdp|failed|it ended well, and rank 0 has recorded nothing|0\n"
-                "fine2|fssdp|complete|NULL|5");
+                "fine2|fssdp|complete|NULL|5\n"
+                "silent2|fssdp|complete|NULL|0");
 }
 
 /* The timeout is for all jobs, and a busy machine may need longer than the first one that is tried
@@ -163,15 +172,21 @@ TEST(a_job_that_hangs_is_stopped) {
 TEST(rounds_are_interleaved_and_files_are_kept) {
     AUTO(session) struct session session;
     begin(&session, "repeat: 2\n", "fine wrong");
+    session.suite.job[0].file.job.threads = 3;
     run(&session);
     assert_rows(session.store, "SELECT job, round FROM v_run ORDER BY run_id",
                 "fine|0\nwrong|0\nfine|1\nwrong|1");
+    assert_contains(said(&session), "[3/4] fine, round 2 of 2: 5 iterations in ",
+                    " s, loss 3.5000\n",
+                    formatted("[4/4] wrong, round 2 of 2: failed: something is wrong (log: %s)\n",
+                              path_of(&session, "004-wrong/log")));
     AUTO(text) char *log = read_file(path_of(&session, "004-wrong/log"));
     assert_string_equal(log, "moeperf-train: something is wrong\n");
     AUTO(text) char *job = read_file(path_of(&session, "003-fine/job.yaml"));
     assert_contains(job, "system: \"ep\"");
     /* Everything of it is in the database. */
     assert_int_equal(access(path_of(&session, "003-fine/spools"), F_OK), -1);
+    assert_int_equal(access(path_of(&session, "003-fine/" MP_NOTE_NAME), F_OK), -1);
 }
 
 TEST(unreadable_recordings_are_not_removed) {
@@ -202,7 +217,8 @@ static bool gives_up(void *context, double seconds) {
 
 static void refuse_job(struct session *session, int job, const char *why) {
     session->suite.refusal[job] = mp_arena_text(&session->suite.arena, why);
-    session->suite.job[job].file.job.ranks = 2; /* which would need mpirun */
+    session->suite.job[job].file.job.ranks = 8; /* which would need mpirun */
+    session->suite.job[job].file.job.nodes = 2;
 }
 
 /* What a system refuses is there once, in its place, whether the database takes it at once or
@@ -221,6 +237,14 @@ TEST(a_refused_job_is_a_run_of_the_first_round) {
                 "fine|0|complete|NULL|0\nother|0|refused|it can't|1\nfine2|0|complete|NULL|0\n"
                 "fine|1|complete|NULL|0\nfine2|1|complete|NULL|0");
     assert_int_equal(access(path_of(&session, "002-other/log"), F_OK), -1);
+    assert_rows(session.store,
+                "SELECT ranks, nodes, ranks_per_node, iterations_wanted, gate FROM run WHERE job = "
+                "'other'",
+                formatted("8|2|4|%d|gshard", (int)session.suite.job[1].file.job.iterations));
+    assert_string_equal(runs_query(session.store, "SELECT DISTINCT suite_text FROM run"),
+                        session.suite.text);
+    assert_contains(said(&session), "[2/5] other: refused: it can't\n",
+                    "[5/5] fine2, round 2 of 2: ");
     end(&session);
     begin(&session, "", "other fine");
     refuse_job(&session, 0, "it can't");
@@ -241,40 +265,58 @@ TEST(a_refused_job_is_a_run_of_the_first_round) {
     assert_int_equal(session.result.refused, 1);
 }
 
-/* Of pairs each side has it, so that they are compared like with like. */
+/* Of pairs each side has it, so that they are compared like with like; base first and head first
+ * by turns.  The other trainer is the same, one as long, or a longer one. */
 TEST(both_sides_of_pairs_have_a_refusal) {
-    AUTO(session) struct session session;
-    begin(&session, "repeat: 2\n", "other fine");
-    refuse_job(&session, 0, "it can't");
-    session.runner.against = "./trainer";
-    run(&session);
-    assert_numbers(session.result.complete, 4, session.result.refused, 2);
-    assert_rows(session.store,
-                "SELECT job, round, status, substr(suite_run, -4) FROM v_run ORDER BY run_id",
-                "other|0|refused|base\nother|0|refused|head\nfine|0|complete|base\n"
-                "fine|0|complete|head\nfine|1|complete|head\nfine|1|complete|base");
+    for (int other = 0; other < 3; other++) {
+        AUTO(session) struct session session;
+        begin(&session, "repeat: 2\n", "other fine");
+        refuse_job(&session, 0, "it can't");
+        write_script("base", trainer);
+        AUTO(text) char *script = read_file("base");
+        if (other == 1)
+            strstr(script, "S.5")[2] = '7';
+        write_file("base", formatted("%s%s", script, other == 2 ? "#" : ""));
+        session.runner.against = "./base";
+        run(&session);
+        assert_numbers(session.result.complete, 4, session.result.refused, 2);
+        assert_rows(
+            session.store,
+            "SELECT job, round, status, substr(suite_run, -4), (SELECT value FROM fact WHERE "
+            "fact.run_id = v_run.run_id AND name = 'pairs.side') FROM v_run ORDER BY run_id",
+            "other|0|refused|base|base\nother|0|refused|head|head\n"
+            "fine|0|complete|base|base\nfine|0|complete|head|head\n"
+            "fine|1|complete|head|head\nfine|1|complete|base|base");
+        assert_rows(session.store,
+                    "SELECT value, count(*) FROM fact WHERE name IN ('pairs.same', 'pairs.slice') "
+                    "GROUP BY value",
+                    other ? "no|6" : "yes|6");
+        assert_contains(said(&session), "[1/6] other, pair 1 of 2, base: refused: it can't\n",
+                        "[5/6] fine, pair 2 of 2, head: 5 iterations in ", ", loss 1.5000\n",
+                        other == 1 ? ", loss 1.7000\n" : "");
+    }
 }
 
 /* What makes two jobs of a suite incomparable stands in the model; what all share does not. */
 TEST(jobs_that_learn_differently_are_not_compared) {
     AUTO(session) struct session session;
-    begin(&session, "", "fine fine2 fine3 fine4");
+    begin(&session, "", "fine fine2 fine3 fine4 fine5");
     for (int i = 0; i < session.suite.count; i++) {
         struct mp_job *job = &session.suite.job[i].file.job;
         job->learning_rate = 0.5; /* all alike */
         job->seed = i == 1 ? 7 : 3;
         job->iterations = 9 - i; /* no difference */
+        if (i >= 3)
+            snprintf(job->text, sizeof job->text, "%0100d", 0); /* a long name */
     }
-    char *text = session.suite.job[3].file.job.text;
-    memset(text, 'x', 200);
-    text[200] = '\0';
     run(&session);
     assert_rows(session.store,
                 "SELECT substr(model, instr(model, 'threads')) FROM v_run ORDER BY run_id",
                 "threads 1, text words, seed 3\nthreads 1, text words, seed 7\n"
-                "threads 1, text words, seed 3\nthreads 1, text of job 4, seed 3");
+                "threads 1, text words, seed 3\nthreads 1, text of job 4, seed 3\n"
+                "threads 1, text of job 4, seed 3");
     assert_rows(session.store, "SELECT ep_run_id FROM v_speedup ORDER BY run_id",
-                "1\nNULL\n1\nNULL");
+                "1\nNULL\n1\nNULL\nNULL");
     assert_rows(session.store,
                 "SELECT count(DISTINCT setting_key) || ' ' || min(length(setting_key)) FROM v_run",
                 "3 16");
@@ -302,16 +344,14 @@ static void check_kept_later(bool is_locked) {
     assert_int_equal(asked, is_locked ? 5 : 0);
     assert_numbers(session.result.lost, 5, session.result.complete, 2, session.result.failed, 3);
     assert_rows(session.store, "SELECT count(*) FROM run", "0");
-    rewind(session.said);
-    char said[4096] = "";
-    said[fread(said, 1, sizeof said - 1, session.said)] = '\0';
     snprintf(folder, sizeof folder, "work/runs/%s", session.result.suite_run);
     assert_contains(
-        said, formatted("fine: not in the database: results.db: %s; nothing is lost, this adds "
-                        "it: moeperf run --from %s/001-fine --db results.db\n",
-                        is_locked ? "cannot write: database is locked"
-                                  : "cannot store the run: database or disk is full",
-                        folder));
+        said(&session),
+        formatted("fine: not in the database: results.db: %s; nothing is lost, this adds "
+                  "it: moeperf run --from %s/001-fine --db results.db\n",
+                  is_locked ? "cannot write: database is locked"
+                            : "cannot store the run: database or disk is full",
+                  folder));
     sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL);
     sqlite3_close(other);
     sqlite3_exec(own, "PRAGMA max_page_count = 1000000", NULL, NULL, NULL);
@@ -323,6 +363,8 @@ static void check_kept_later(bool is_locked) {
                     "silent|failed|it ended well, and rank 0 has recorded "
                     "nothing|0\nkilled|failed|ended by signal 9 (Killed)|5\n"
                     "fine2|complete|NULL|5");
+        assert_contains(said(&session), i ? ": job fine2: is already run 5 of results.db\n"
+                                          : ": job fine2: added as run 5 of results.db\n");
     }
 }
 
@@ -393,7 +435,13 @@ TEST(missing_programs_are_named_before_anything_runs) {
     session.runner.trainer = ".";
     assert_sentence(mp_runner_run(&session.runner, &session.result, &error), MP_ENOTFOUND,
                     "can't run .: Is a directory");
+    session.runner.trainer = "./words";
+    assert_sentence(mp_runner_run(&session.runner, &session.result, &error), MP_ENOTFOUND,
+                    "can't run ./words: Permission denied");
     session.runner.trainer = "./trainer";
+    session.runner.against = "./gone";
+    assert_sentence(mp_runner_run(&session.runner, &session.result, &error), MP_ENOTFOUND,
+                    "can't run ./gone: No such file or directory");
     session.suite.job[1].file.job.ranks = 2; /* the first job would not need mpirun */
     AUTO(text) char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);

@@ -71,6 +71,7 @@ TEST(common_may_have_nothing_under_it) {
     AUTO(suite) struct mp_suite suite;
     assert_works(
         load("suite: s\ncommon:\njobs:\n- {system: bare, text: words}\n", NULL, &suite, &error));
+    assert_numbers(suite.repeat, 1, suite.timeout, 3600);
 }
 
 TEST(the_command_line_has_the_last_word) {
@@ -138,6 +139,13 @@ TEST(traces_are_read_with_their_suite) {
     }
     mp_trace_stream_destroy(stream);
     mp_loads_destroy(&loads);
+}
+
+TEST(one_text_of_some_may_be_empty) {
+    AUTO(suite) struct mp_suite suite;
+    write_file("empty", "");
+    assert_works(
+        load("{suite: s, jobs: [{system: bare, text: 'words:empty'}]}", NULL, &suite, &error));
 }
 
 TEST(the_default_text_is_found) {
@@ -218,6 +226,9 @@ static const struct wrong_case wrong_cases[] = {
     {"suite: s\ncommon: {text: words}\njobs:\n  - {system: bare, ranks: 4, experts: 2}\n",
      ":4: job bare: ranks: 4 ranks are more than the 2 experts of a layer; with system "
      "bare every rank needs one at least"},
+    {JOBS "{system: bare, text: words, loads: zipf}\n",
+     ":3: job bare has a cluster or loads, which are for predictions, and no job of the suite says "
+     "executor: predicted"},
     {JOBS "{system: bare, executor: predicted}\n",
      ":3: job bare: cluster: not given; a prediction needs --cluster with the name of "
      "one (moeperf list clusters) or a file"},

@@ -135,3 +135,26 @@ TEST(same_tokens_are_a_slow_rank) {
     assert_all_close(1e-9, found.finding[0].longer, 10, found.finding[0].saved, 10);
     assert_close(found.finding[0].tokens, 1, 1e-9);
 }
+
+/* 5 s and 10 ms a token.  Of the steps from iteration to iteration a few are large and say so; most
+ * are small, and 3 s more or once less of something else beside them weigh as little.  No more is
+ * charged than the rank was late. */
+TEST(large_steps_say_what_a_token_takes) {
+    static const int64_t tokens[ITERATIONS] = {400,  1600, 400,  1600, 1000, 1062,
+                                               1000, 1062, 1000, 1062, 1000, 1062};
+    struct made made = {.spans = 0};
+    double routed = 0;
+    for (int i = 0; i < ITERATIONS * 2; i++) {
+        const int64_t count = i % 2 ? 100 : tokens[i / 2];
+        const double other = i / 2 == ITERATIONS - 1 ? 2 : tokens[i / 2] == 1062 ? 8 : 5;
+        const double work = 0.01 * (double)tokens[i / 2] + other;
+        add_rank(&made, &made.rank[i], count, i / 2, 1 + work);
+        struct mp_recorded_span *span = &made.span[made.spans - 2];
+        span[0].end = span[1].start = 1 + (i % 2 ? 6 : work);
+        span[1].wait = work - (i % 2 ? 6 : work) + 1;
+        routed += fmin(0.01 * (double)(count - 100), work - 6) / ITERATIONS;
+    }
+    AUTO(straggler)
+    struct mp_straggler found = analysed_times(2, ITERATIONS, made.rank, made.span, made.spans);
+    assert_close(found.rank[0].cause[MP_CAUSE_ROUTING], routed, 1e-9);
+}

@@ -150,8 +150,13 @@ RUNS_TEST(the_same_run_counts_once) {
     gate_add_run(folder,
                  &(struct gate_run){
                      .suite_run = "a", .revision = "3333", .copies_more = 2, .shares_cores = true});
+    runs_execute(folder->store, "UPDATE run SET started_at = '2025-01-31T12:00:0' || (9 - run_id)");
     assert_works(mp_history_add_store(&history, folder->store, unknown, &error));
     assert_int_equal(json_array_size(history.rows), 3);
+    for (size_t i = 0; i < 3; i++) /* as they were begun */
+        assert_string_equal(
+            json_string_value(json_object_get(json_array_get(history.rows, i), "revision")),
+            ((const char *[]){"3333", "2222", "1111"})[i]);
     AUTO(history) struct mp_history by_later = {0};
     assert_works(mp_history_add_store(&by_later, folder->store, later, &error));
     assert_true(json_equal(history.rows, by_later.rows));

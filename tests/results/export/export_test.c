@@ -40,40 +40,13 @@ static void add_anything(struct runs_folder *folder, int count, uint64_t *random
 
 /* ---- timelines ---- */
 
-RUNS_TEST(spans_of_a_thread_nest) {
-    uint64_t random = test_seed();
-    int spans = 0, pairs = 0, lanes = 0, counters = 0;
-    long long tokens = 0;
-    add_anything(folder, 400, &random);
-    AUTO(json) json_t *all = timeline(folder, &everything);
-    json_t *events = json_object_get(all, "traceEvents");
-    size_t i;
-    json_t *event;
-    json_array_foreach(events, i, event) {
-        const char *ph = trace_text(event, "ph");
-        spans += !strcmp(ph, "X") || !strcmp(ph, "b");
-        pairs += *ph == 'b' ? 1 : *ph == 'e' ? -1 : 0;
-        lanes += !strcmp(trace_text(event, "name"), "thread_name");
-        counters += *ph == 'C';
-        tokens += *ph == 'C' ? trace_number(json_object_get(event, "args"), "tokens") : 0;
-    }
-    assert_int_equal(spans, 800);
-    assert_int_equal(exported.rows, 800);
-    assert_int_equal(pairs, 0);
-    assert_true(lanes > 4); /* more than the streams: some had to move over */
-    assert_rows(
-        folder->store,
-        "SELECT count(tokens), sum(tokens) FROM v_span WHERE stream = 'compute' AND phase = "
-        "'expert' AND direction = 'forward'",
-        formatted("%d|%lld", counters, tokens));
-}
-
-/* More at a time than there are lanes: the rest are pairs, each with an id of its own.  Before,
- * more in each other than a lane takes. */
+/* More at a time than there are lanes: the rest are pairs, each with an id of its own.  Of
+ * others, which follow one at once, more lie in each other than a lane takes. */
 RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     struct runs_rank rank;
     enum { SPANS = 40, ON_THREADS = 32 };
     runs_rank_open(folder, 0, 1, &rank);
+    runs_record_one(&rank, 0, MP_PHASE_GATE, MP_FORWARD, -9, 9, 0, 1, -1, -1, false);
     for (int i = 0; i < SPANS; i++) {
         runs_record_one(&rank, 0, MP_PHASE_FETCH, MP_FORWARD, i, 100, 0, 1, -1, -1, true);
         runs_record_one(&rank, 0, MP_PHASE_GATE, MP_FORWARD, 0, 1 + i, 0, 1, -1, -1, false);
@@ -82,8 +55,7 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
     run.ranks = 1;
     runs_ingest(folder, &run, &rank, 1);
     json_t *all = timeline(folder, &everything), *event;
-    const json_t *begun = NULL;
-    int nested = 0, on_threads = 0, pairs = 0;
+    int nested = -1, on_threads = 0, pairs = 0;
     size_t i;
     json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
         const char *ph = trace_text(event, "ph");
@@ -91,57 +63,68 @@ RUNS_TEST(what_fits_on_no_thread_is_a_pair) {
             assert_int_equal(trace_number(event, "tid"), 1 + nested++ / 32);
         } else if (!strcmp(ph, "X")) {
             assert_int_equal(trace_number(event, "tid"), 1 + 32 + on_threads++);
-        } else if (!strcmp(ph, "b")) {
-            begun = event;
         } else if (!strcmp(ph, "e")) {
-            assert_int_equal(trace_number(event, "id"), trace_number(begun, "id"));
-            assert_int_equal(trace_number(event, "id"), SPANS + ON_THREADS + 1 + pairs);
-            assert_int_equal(trace_ns(begun, "ts"), (ON_THREADS + pairs) * 1000);
-            assert_int_equal(trace_ns(event, "ts") - trace_ns(begun, "ts"), 100000);
-            assert_string_equal(trace_text(event, "name"), "fetch");
-            pairs++;
+            assert_int_equal(trace_number(event, "id"), 1 + SPANS + ON_THREADS + 1 + pairs);
+            assert_int_equal(trace_ns(event, "ts"), (9 + ON_THREADS + pairs++ + 100) * 1000);
         }
     }
     assert_int_equal(on_threads, ON_THREADS);
     assert_int_equal(pairs, SPANS - ON_THREADS);
-    assert_int_equal(exported.rows, 2 * SPANS);
+    assert_int_equal(exported.rows, 1 + 2 * SPANS);
     json_decref(all);
 }
 
-/* What the database has and the timeline says, for every span. */
+static void assert_is_there(struct runs_folder *folder, const json_t *event) {
+    const json_t *args = json_object_get(event, "args");
+    const char *sql = formatted(
+        "SELECT count(*) > 0 FROM v_span WHERE rank = %lld AND phase = '%s' AND stream = '%s' AND "
+        "start_ns = %lld AND end_ns = %lld AND iteration = %lld AND layer = %lld AND "
+        "coalesce(tokens, "
+        "0) = %lld AND coalesce(flops, 0) = %lld AND coalesce(direction, '') = '%s' AND wait_ns = "
+        "%lld",
+        trace_number(event, "pid"), trace_text(event, "name"), trace_text(event, "cat"),
+        (long long)trace_ns(event, "ts"),
+        (long long)(trace_ns(event, "ts") + trace_ns(event, "dur")),
+        trace_number(args, "iteration"), trace_number(args, "layer"), trace_number(args, "tokens"),
+        trace_number(args, "flops"), trace_text(args, "direction"), trace_number(args, "wait_ns"));
+    assert_null(json_object_get(args, "cpu_ns")); /* not recorded */
+    if (strcmp(runs_query(folder->store, sql), "1") != 0)
+        fail_msg("not in the database: %s", sql);
+}
+
+/* What the database has and the timeline says, for every span, and for what experts got; of all
+ * iterations, and of three of six. */
 RUNS_TEST(every_span_is_there_as_it_was) {
     uint64_t random = test_seed();
-    add_anything(folder, 100, &random);
-    const struct mp_results_selection some = {.some_iterations = true, .first = 1, .last = 3};
-    json_t *all = timeline(folder, &some), *event;
-    size_t i;
-    int matched = 0;
-    json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
-        const json_t *args = json_object_get(event, "args");
-        char sql[512];
-        if (strcmp(trace_text(event, "ph"), "X") != 0)
-            continue;
-        snprintf(
-            sql, sizeof sql,
-            "SELECT count(*) > 0 FROM v_span WHERE rank = %lld AND phase = '%s' AND stream = '%s' "
-            "AND start_ns = %lld AND end_ns = %lld AND iteration = %lld AND layer = %lld AND "
-            "coalesce(tokens, 0) = %lld AND coalesce(flops, 0) = %lld AND coalesce(direction, '') "
-            "= "
-            "'%s' AND wait_ns = %lld",
-            trace_number(event, "pid"), trace_text(event, "name"), trace_text(event, "cat"),
-            (long long)trace_ns(event, "ts"),
-            (long long)(trace_ns(event, "ts") + trace_ns(event, "dur")),
-            trace_number(args, "iteration"), trace_number(args, "layer"),
-            trace_number(args, "tokens"), trace_number(args, "flops"),
-            trace_text(args, "direction"), trace_number(args, "wait_ns"));
-        assert_null(json_object_get(args, "cpu_ns")); /* not recorded */
-        if (strcmp(runs_query(folder->store, sql), "1") != 0)
-            fail_msg("not in the database: %s", sql);
-        matched++;
+    add_anything(folder, 240, &random);
+    for (int chosen = 0; chosen < 2; chosen++) {
+        const struct mp_results_selection some = {.some_iterations = chosen, .first = 1, .last = 3};
+        AUTO(json) json_t *all = timeline(folder, &some);
+        long long spans = 0, lanes = 0, counters = 0, tokens = 0;
+        size_t i;
+        json_t *event;
+        json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
+            const char *ph = trace_text(event, "ph");
+            spans += *ph == 'X' || *ph == 'b';
+            lanes += !strcmp(trace_text(event, "name"), "thread_name");
+            if (*ph == 'X')
+                assert_is_there(folder, event);
+            if (*ph == 'C') {
+                counters++;
+                tokens += (atoi(trace_text(event, "name") + strlen("layer ")) + 1) *
+                          trace_number(json_object_get(event, "args"), "tokens");
+            }
+        }
+        assert_numbers(spans, chosen ? 240 : 480, exported.rows, spans);
+        assert_true(lanes > 4); /* more than the streams: some had to move over */
+        assert_rows(
+            folder->store,
+            formatted("SELECT count(tokens) = %lld, total((layer + 1) * tokens) = %lld FROM "
+                      "v_span WHERE stream = 'compute' AND phase = 'expert' AND direction = "
+                      "'forward' AND iteration BETWEEN %d AND %d",
+                      counters, tokens, chosen ? 1 : -1, chosen ? 3 : 9),
+            "1|1");
     }
-    assert_int_equal(matched, exported.rows);
-    assert_int_equal(matched, 100); /* three of six iterations */
-    json_decref(all);
 }
 
 /* Rank 1 comes 3 ms late to a dispatch of two micro-batches, between others that nobody meets, on
@@ -204,30 +187,6 @@ RUNS_TEST(arrows_go_from_the_last_to_the_others) {
     runs_execute(folder->store, "UPDATE rank SET clock = 'wall clock' WHERE rank = 2");
     json_decref(timeline(folder, &everything));
     assert_numbers(exported.flows, 3, exported.flows_left_out, 3);
-}
-
-RUNS_TEST(tokens_are_counted_per_layer) {
-    int counters = 0;
-    runs_add_usual(folder, "ep", &runs_ep);
-    runs_add_usual(folder, "fssdp", &runs_fssdp);
-    json_t *all = timeline(folder, &(struct mp_results_selection){.run_id = 1}), *event;
-    size_t i;
-    json_array_foreach(json_object_get(all, "traceEvents"), i, event) {
-        assert_null(strstr(trace_text(json_object_get(event, "args"), "name"), "(2)"));
-        if (strcmp(trace_text(event, "ph"), "C") != 0)
-            continue;
-        assert_string_equal(trace_text(event, "name"), "layer 0");
-        assert_int_equal(trace_number(json_object_get(event, "args"), "tokens"),
-                         trace_number(event, "pid") ? 20 : 60);
-        counters++;
-    }
-    assert_int_equal(counters, 8); /* 4 iterations, 2 ranks */
-    const json_t *about = json_object_get(all, "otherData");
-    assert_int_equal(json_array_size(json_object_get(about, "run")), 1);
-    assert_string_equal(trace_text(json_array_get(json_object_get(about, "run"), 0), "system"),
-                        "ep");
-    assert_int_equal(json_array_size(json_object_get(about, "ranks")), 2);
-    json_decref(all);
 }
 
 /* A nanosecond counts also after days, where a double of microseconds has its doubts. */
@@ -451,6 +410,12 @@ RUNS_TEST(json_has_everything) {
             rows += json_array_size(section);
         }
         assert_int_equal(rows, exported.rows);
+        AUTO(json) json_t *drawn = timeline(folder, &selection);
+        const json_t *other = json_object_get(drawn, "otherData");
+        assert_json_is(folder, json_object_get(other, "run"),
+                       "SELECT * FROM v_run WHERE run_id = 2");
+        assert_json_is(folder, json_object_get(other, "ranks"),
+                       "SELECT * FROM v_rank WHERE run_id = 2 ORDER BY rank");
     }
 }
 
@@ -520,32 +485,4 @@ RUNS_TEST(nothing_is_left_half_written) {
             &error);
     assert_rows(folder->store, "SELECT count(*) FROM temp.sqlite_schema", "0");
     runs_add_usual(folder, "ep", &runs_ep);
-}
-
-/* A database that may only be read, and memory that does not follow the number of spans. */
-RUNS_TEST(many_spans_need_no_more_memory) {
-    struct runs_rank rank;
-    enum { SPANS = 300000 };
-    runs_rank_open(folder, 0, 1, &rank);
-    for (int i = 0; i < SPANS; i++)
-        runs_record_one(&rank, i / 1000, MP_PHASE_DISPATCH, MP_FORWARD, i * 2L, 5, 0, i % 24, 3, -1,
-                        i % 4 == 0);
-    struct mp_store_run run = runs_description("ep", "text");
-    run.ranks = 1;
-    runs_ingest(folder, &run, &rank, 1);
-    mp_store_close(folder->store);
-    assert_works(mp_store_open_read_only(folder->database, &folder->store, &error));
-    struct stat status;
-    sqlite3_memory_highwater(1);
-    assert_works(
-        mp_results_perfetto(folder->store, &everything, out_path(folder), &exported, &error));
-    assert_int_equal(exported.rows, SPANS);
-    assert_int_equal(stat(out_path(folder), &status), 0);
-    print_message("%d spans: %.1f MB of JSON, %.1f MB of SQLite's memory\n", SPANS,
-                  (double)status.st_size / 1e6, (double)sqlite3_memory_highwater(0) / 1e6);
-    assert_true(sqlite3_memory_highwater(0) < 16000000);
-    assert_works(mp_results_csv(folder->store, &(struct mp_results_selection){.run_id = 1}, "span",
-                                out_path(folder), &exported, &error));
-    assert_int_equal(exported.rows, SPANS);
-    assert_true(sqlite3_memory_highwater(0) < 16000000);
 }
