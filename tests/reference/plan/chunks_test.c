@@ -114,8 +114,8 @@ static void check_rank(const struct mp_plan *plan, int rank, bool any) {
 }
 
 TEST_RANDOM(ends_are_small_and_what_is_late_comes_last) {
-    int some_away = 0;
-    for (int round = 0; round < 60; round++) {
+    int some_away = 0, rounds = 0;
+    for (; rounds < 60 || (some_away % rounds == 0 && rounds < 6000); rounds++) {
         AUTO(example) struct example example;
         struct mp_expert_chunks chunks;
         bool any = false;
@@ -134,7 +134,7 @@ TEST_RANDOM(ends_are_small_and_what_is_late_comes_last) {
         for (int rank = 0; rank < plan->topology.ranks; rank++)
             check_rank(plan, rank, any);
     }
-    assert_in_range(some_away, 1, 59);
+    assert_in_range(some_away, 1, rounds - 1);
 }
 
 TEST_RANDOM(the_law_minds_chunks) {
