@@ -24,6 +24,6 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 # Libraries are found by what the programs link; mpirun starts ranks, moeperf-text prepares their text.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "openmpi-bin")
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libjs-vega, coinor-libcbc3, sqlite3")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libjs-vega, coinor-libcbc3 | coinor-libcbc3.1, sqlite3")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "fortunes-min, bible-kjv, chromium")
 include(CPack)

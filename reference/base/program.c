@@ -56,8 +56,12 @@ static const struct {
 /* Stays loaded: asking again finds the same library, which is only counted. */
 static int load_solver(struct solver *solver, struct mp_error *error) {
     const char *given = getenv("MOEPERF_CBC_LIBRARY");
-    const char *name = given && *given ? given : "libCbcSolver.so.3";
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    const bool is_given = given && *given;
+    const int how = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+    const char *name = is_given ? given : "libCbcSolver.so.3";
+    void *library = dlopen(name, how);
+    if (!library && !is_given) /* as Ubuntu names it since 24.04 */
+        library = dlopen(name = "libCbcSolver.so.3.1", how);
     if (!library)
         return mp_fail(error, MP_ENOTFOUND,
                        "integer programs can't be solved, since COIN-OR's CBC can't be loaded "

@@ -5,10 +5,11 @@
  *               low[j] <= x[j] <= high[j]                      of every column j, some of them
  * whole
  *
- * CBC's C interface is loaded when a program is made (libCbcSolver.so.3, or what the environment's
- * MOEPERF_CBC_LIBRARY names): nothing is linked, and a build needs no header of it.  One thread,
- * fixed seeds and a limit in nodes of the search tree: the same program has the same solution every
- * time, so that planners on many ranks may ask it alike.  The solver prints nothing. */
+ * CBC's C interface is loaded when a program is made (libCbcSolver.so.3 or .so.3.1, or what the
+ * environment's MOEPERF_CBC_LIBRARY names): nothing is linked, and a build needs no header of it.
+ * One thread, fixed seeds and a limit in nodes of the search tree: the same program has the same
+ * solution every time, so that planners on many ranks may ask it alike.  The solver prints nothing.
+ */
 #pragma once
 
 #include <stdbool.h>

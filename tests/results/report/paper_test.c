@@ -107,8 +107,10 @@ RUNS_TEST(a_missing_browser_is_named) {
     assert_fails(mp_report_html(folder->store, NULL, &output, &error), MP_ENOTFOUND,
                  "apt-get install chromium");
     setenv("PATH", path, 1);
+    setenv("MOEPERF_BROWSER", "/bin/true", 1);
     snprintf(figures, sizeof figures, "%s/results.db", folder->path);
     assert_fails(mp_page_check(&output, &error), MP_EIO, "results.db/figures.txt");
+    unsetenv("MOEPERF_BROWSER");
 }
 
 RUNS_TEST(a_program_that_is_no_browser_is_named) {

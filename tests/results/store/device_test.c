@@ -332,7 +332,7 @@ RUNS_TEST(a_run_without_spans_has_its_gpu_work) {
     record_activities(folder);
     assert_works(mp_store_add_device(folder->store, run_id, devices, devices_files, &error));
     assert_rows(folder->store,
-                "SELECT rank, kernels, round(kernel_ms, 3), span_id FROM v_gpu ORDER BY rank",
-                "0|5|1.3|NULL\n1|1|0.501|NULL");
+                "SELECT rank, kernels, round(kernel_ms, 6), span_id FROM v_gpu ORDER BY rank",
+                "0|5|1.3|NULL\n1|1|0.5005|NULL");
     assert_rows(folder->store, "SELECT DISTINCT clock FROM device_spool", "same host");
 }
