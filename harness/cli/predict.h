@@ -27,12 +27,14 @@ bool cli_predictions_comparable(const struct cli_prediction *a, const struct cli
 /* The bound as a share of the time; NAN where it is not known, or says nothing of the system. */
 double cli_prediction_of_bound(const struct cli_prediction *item);
 
-/* Whether what the system does every so many iterations, by an option of its own, does not come up
- * once in as few as were predicted, or makes their mean far longer than the median; the sentence
- * that says so of `name`. */
-enum { CLI_INTERVAL_TEXT = 512 };
-bool cli_prediction_interval(const struct cli_prediction *item, const char *name,
-                             char text[CLI_INTERVAL_TEXT]);
+/* What a row can't say in a number: whether it is so, and the sentence that says so of `name`. */
+enum { CLI_REMARK = 512 };
+typedef bool cli_remark(const struct cli_prediction *item, const char *name, char text[CLI_REMARK]);
+/* What the system does every so many iterations, by an option of its own, does not come up once in
+ * as few as were predicted. */
+cli_remark cli_prediction_interval;
+/* Iterations take far longer in the mean than in the median. */
+cli_remark cli_prediction_mean;
 
 /* Everything that is printed. */
 struct cli_predictions {

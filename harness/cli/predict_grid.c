@@ -473,16 +473,19 @@ static void print_refusals(const struct cli_predictions *predictions) {
     }
 }
 
-/* Of the first point of each system that was predicted: others differ in conditions alone. */
-static void print_intervals(const struct cli_predictions *predictions) {
+/* Of the first point of each system of which it is so. */
+static void print_remark(const struct cli_predictions *predictions, cli_remark *remark,
+                         bool names_point) {
+    const struct cli_prediction *item = predictions->item;
     const struct cli_point *point = predictions->points->item;
-    char text[CLI_INTERVAL_TEXT];
+    char text[CLI_REMARK];
     for (int i = 0; i < predictions->count; i++) {
-        bool is_new = !predictions->item[i].refusal &&
-                      cli_prediction_interval(&predictions->item[i], point[i].system, text);
+        bool is_new = !item[i].refusal;
         for (int j = 0; j < i && is_new; j++)
-            is_new = strcmp(point[j].system, point[i].system) != 0 || predictions->item[j].refusal;
-        if (is_new)
+            is_new = strcmp(point[j].system, point[i].system) != 0 || item[j].refusal ||
+                     !remark(&item[j], "", text);
+        if (is_new &&
+            remark(&item[i], names_point ? item[i].job->file.job.name : point[i].system, text))
             table_paragraph(stdout, "%s", text);
     }
 }
@@ -502,6 +505,7 @@ int cli_print_grids(const struct cli_predictions *predictions, struct mp_error *
         MP_TRY(print_grid(&grids, &grids.grid[i], error));
     print_standing(&table, predictions);
     print_refusals(predictions);
-    print_intervals(predictions);
+    print_remark(predictions, cli_prediction_interval, false);
+    print_remark(predictions, cli_prediction_mean, true);
     return MP_OK;
 }

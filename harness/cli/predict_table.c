@@ -279,10 +279,8 @@ static const char BOUND_NOTE[] = "bound: no system that drops nothing, keeps the
                                  "copies experts (proven; memory is no limit).  How near to it one "
                                  "can come is not said.";
 
-static const double FAR = 1.2; /* as moves every so many iterations bring it */
-
 bool cli_prediction_interval(const struct cli_prediction *item, const char *name,
-                             char text[CLI_INTERVAL_TEXT]) {
+                             char text[CLI_REMARK]) {
     static const char interval[] = "interval";
     const struct mp_job_file *file = &item->job->file;
     const size_t end = sizeof interval - 1;
@@ -293,24 +291,32 @@ bool cli_prediction_interval(const struct cli_prediction *item, const char *name
             strtoll(mp_options_format(row, file->system_options, value, sizeof value), NULL, 10) <=
                 item->summary.iterations)
             continue;
-        snprintf(text, CLI_INTERVAL_TEXT,
-                 "%s: its %s, %s iterations, is longer than these %lld: what it does every so "
+        snprintf(text, CLI_REMARK,
+                 "%.200s: its %s, %s iterations, is longer than these %lld: what it does every so "
                  "often is in no number here (--iterations).",
                  name, row->name, value, (long long)item->summary.iterations);
         return true;
     }
+    return false;
+}
+
+static const double FAR = 1.2; /* as moves every so many iterations bring it */
+
+bool cli_prediction_mean(const struct cli_prediction *item, const char *name,
+                         char text[CLI_REMARK]) {
     if (!(item->summary.seconds_mean > FAR * item->summary.seconds_median))
         return false;
-    snprintf(text, CLI_INTERVAL_TEXT,
-             "%s: an iteration takes %.4g ms in the mean, %.2f times the median that is compared.",
-             name, 1e3 * item->summary.seconds_mean,
-             item->summary.seconds_mean / item->summary.seconds_median);
+    snprintf(
+        text, CLI_REMARK,
+        "%.200s: an iteration takes %.4g ms in the mean, %.2f times the median that is compared.",
+        name, 1e3 * item->summary.seconds_mean,
+        item->summary.seconds_mean / item->summary.seconds_median);
     return true;
 }
 
 /* What a row can't say in a number, of jobs under the conditions of `first`. */
 static void print_notes(const struct cli_predictions *predictions, int first) {
-    char memory[96], text[CLI_INTERVAL_TEXT];
+    char memory[96], text[CLI_REMARK];
     for (int i = first; i < predictions->count; i++) {
         const struct cli_prediction *item = &predictions->item[i];
         const char *name = item->job->file.job.name;
@@ -322,7 +328,7 @@ static void print_notes(const struct cli_predictions *predictions, int first) {
         if (item->summary.shards > 1)
             table_paragraph(stdout, "%s: every expert is cut into %d shards.", name,
                             item->summary.shards);
-        if (cli_prediction_interval(item, name, text))
+        if (cli_prediction_interval(item, name, text) || cli_prediction_mean(item, name, text))
             table_paragraph(stdout, "%s", text);
         if (is_yardstick(item))
             note_yardstick(predictions, item);

@@ -29,6 +29,8 @@ TEST(the_table_says_that_nothing_was_measured) {
     assert_says("moeperf predict " SMALL LOADS "--nodes 1 --vary batch=32,64 --system fssdp "
                 "--system fssdp:reshard-interval=6 | grep -c 'reshard-interval,'",
                 0, "1\n");
+    assert_says("moeperf predict " SMALL LOADS "--system eplb:interval=4 --vary nodes=1,2", 0,
+                "\neplb:interval=4 nodes=2: an iteration takes ");
 }
 
 TEST(the_object_adds_up) {
